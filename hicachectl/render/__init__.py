@@ -1,0 +1,1 @@
+"""Screens: tables, boards and pages from the dataclasses of the lower layers."""

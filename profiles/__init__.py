@@ -1,0 +1,1 @@
+"""YAML profiles, each value with its reason. Data only."""

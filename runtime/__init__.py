@@ -1,0 +1,3 @@
+"""The data path. `READING_ORDER` lists the modules as a new reader should open them; a test compares it with the folder."""
+
+READING_ORDER: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""Pools and slots of the device and host tiers."""

@@ -1,0 +1,1 @@
+"""Real traces through the real cache."""
