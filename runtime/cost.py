@@ -123,7 +123,7 @@ class PathCost:
     (0.0005, 2e-09)
     """
 
-    __slots__ = ("_base", "_current", "_dirty", "_ewma_weight", "_method", "_n_observed", "_ratio", "_window", "prior")
+    __slots__ = ("_base", "_current", "_ewma_weight", "_method", "_n_observed", "_ratio", "_window", "prior")
 
     def __init__(self, prior: LinearCost, *, window: int = WINDOW, ewma_weight: float = EWMA_WEIGHT) -> None:
         if window < _MIN_FIT_SAMPLES or not 0 < ewma_weight <= 1:
