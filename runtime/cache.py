@@ -25,12 +25,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Literal
 
 import numpy as np
 
 from hicachectl.errors import CapacityError, InvariantBroken, StorageError, UsageError
 from hicachectl.runtime import decide, write_policy
-from hicachectl.runtime.cost import CostModel
+from hicachectl.runtime.cost import CostModel, Path
 from hicachectl.runtime.counters import CacheCounters, CacheObserver
 from hicachectl.runtime.eviction import Eviction
 from hicachectl.runtime.ghost import GhostList
@@ -40,9 +41,10 @@ from hicachectl.runtime.memory.host_pool import HostPool
 from hicachectl.runtime.memory.slots import SlotAllocator
 from hicachectl.runtime.reasons import MissReason
 from hicachectl.runtime.request import Account, Phase, Request
-from hicachectl.runtime.seen import BACKED_UP, PUBLISHED, STORED, SeenKeys, classify_missed
+from hicachectl.runtime.seen import SeenFlag, SeenKeys, classify_missed
 from hicachectl.runtime.storage.backup import StorageBackup
 from hicachectl.runtime.storage.base import StorageBackend
+from hicachectl.runtime.storage.gate import LoadGate
 from hicachectl.runtime.storage.prefetch import Prefetcher
 from hicachectl.runtime.tickets import BackupTicket, LoadTicket, StoreTicket
 from hicachectl.runtime.tiers import Tier
@@ -66,10 +68,10 @@ class CacheConfig:
 
     write_policy: WritePolicy = WritePolicy.WRITE_THROUGH
     selective_hits: int = 2
-    restore: str = "cost"
+    restore: Literal["cost", "always"] = "cost"
     eviction: Eviction = Eviction.LRU
     protected_hits: int = 2
-    free_list: str = "lifo"
+    free_list: Literal["lifo", "fifo"] = "lifo"
     ghost_entries: int = 0
     seen_keys: int = 0
     strict: bool = False
@@ -135,8 +137,9 @@ class HierarchicalCache:
             keep_keys=keep_keys,
             observer=self if self.ghost is not None or observer is not None else None,
         )
-        self._prefetcher = Prefetcher(storage) if storage else None
-        self._store_queue = StorageBackup(storage, config.storage_queue_pages) if storage else None
+        gate = LoadGate()
+        self._prefetcher = Prefetcher(storage, gate=gate) if storage else None
+        self._store_queue = StorageBackup(storage, config.storage_queue_pages, gate=gate) if storage else None
         self._backups: deque[BackupTicket] = deque()
         self._loads: deque[LoadTicket] = deque()
         self._stores: deque[StoreTicket] = deque()
@@ -204,7 +207,7 @@ class HierarchicalCache:
             mode=self.config.restore,
             budget_pages=budget,
         )
-        request.cut_reason = MissReason.IN_FLIGHT if decision.reason == "budget" else MissReason.RESTORE_DEARER
+        request.cut_reason = MissReason.IN_FLIGHT if decision.reason is decide.RestoreReason.BUDGET else MissReason.RESTORE_DEARER
         request.planned_pages = joined + decision.pages_host + decision.pages_storage
         if decision.pages_host:
             self._load(request, joined, joined + decision.pages_host)
@@ -270,7 +273,7 @@ class HierarchicalCache:
                 self.counters.duplicate_pages += len(inserted.unused_slots)
             request.ready_pages = start + len(slots)
             self.counters.published_pages += self.tree.n_pages[DEVICE] - before
-            self._remember(request.keys, start, request.ready_pages, PUBLISHED)
+            self._remember(request.keys, start, request.ready_pages, SeenFlag.PUBLISHED)
             self._tell_stored(request, start, request.ready_pages, DEVICE)
         self.tree.touch(request.lease.node, counted_pages=request.counted_pages, priority=request.priority)
         request.counted_pages = request.lease.n_pages
@@ -444,7 +447,7 @@ class HierarchicalCache:
         if short:
             self.counters.storage_read_failed_pages += short
         if n_ok:
-            self.costs.observe("storage_read", n_bytes, ticket.read.wall_s)
+            self.costs.observe(Path.STORAGE_READ, n_bytes, ticket.read.wall_s)
 
     def _trim_load(self, ticket: LoadTicket, end: int) -> None:
         """Give back the slots of pages from `end` on, which did not arrive."""
@@ -486,7 +489,7 @@ class HierarchicalCache:
                 return
             self.counters.load_s += copy.wall_s
             self.counters.load_bytes += copy.n_bytes
-            self.costs.observe("host_read", copy.n_bytes, copy.wall_s)
+            self.costs.observe(Path.HOST_READ, copy.n_bytes, copy.wall_s)
             if self.verify_restored is not None:
                 keys = ticket.keys[ticket.start * KEY_BYTES : ticket.end * KEY_BYTES] if ticket.keys is not None else None
                 source = Tier.HOST if ticket.read is None else Tier.STORAGE
@@ -522,7 +525,7 @@ class HierarchicalCache:
                 self.counters.duplicate_pages += len(inserted.unused_slots)
             node = inserted.node
             self._adopt_host(node, start, end, ticket.host_slots)
-            self._remember(ticket.keys, start, end, PUBLISHED | BACKED_UP | STORED)
+            self._remember(ticket.keys, start, end, SeenFlag.PUBLISHED | SeenFlag.BACKED_UP | SeenFlag.STORED)
             self._tell_pages(node, start, end, HOST)
         self._tell_pages(node, start, end, DEVICE)
         n = end - start
@@ -668,7 +671,7 @@ class HierarchicalCache:
         for n in covering:
             n.backup = ticket
             if self.seen is not None:
-                self.seen.add(key64(self.tree.keys_of(n, n.depth, n.depth + n.n_pages)), BACKED_UP)
+                self.seen.add(key64(self.tree.keys_of(n, n.depth, n.depth + n.n_pages)), SeenFlag.BACKED_UP)
         self._backups.append(ticket)
 
     def _finish_backup(self, ticket: BackupTicket) -> None:
@@ -684,7 +687,7 @@ class HierarchicalCache:
         self.counters.backup_pages += ticket.end - ticket.start
         self.counters.backup_bytes += ticket.copy.n_bytes
         self.counters.backup_s += ticket.copy.wall_s
-        self.costs.observe("host_write", ticket.copy.n_bytes, ticket.copy.wall_s)
+        self.costs.observe(Path.HOST_WRITE, ticket.copy.n_bytes, ticket.copy.wall_s)
         self._tell_pages(ticket.node, ticket.start, ticket.end, HOST)
         if self._store_queue is not None and not all(n.stored for n in nodes):
             self._store(nodes, ticket)
@@ -710,7 +713,13 @@ class HierarchicalCache:
         slots = self.tree.slots_between(ticket.node, HOST, ticket.start, ticket.end)
         pool = self._host_pool
         pages = [pool.page_bytes_view(s) if pool.page_is_contiguous else pool.read_page(s) for s in slots.tolist()]
-        write = self._store_queue.submit(_split_keys(keys, 0, len(slots)), pages)
+        names = _split_keys(keys, 0, len(slots))
+        write = self._store_queue.submit(names, pages)
+        while write is None and self.config.strict and self._stores:
+            if not self._stores[0].write.wait(self.config.restore_timeout_s):
+                break
+            self._finish_store(self._stores.popleft())
+            write = self._store_queue.submit(names, pages)
         if write is None:
             self.counters.store_dropped_pages += len(slots)
             return
@@ -728,7 +737,7 @@ class HierarchicalCache:
         self.counters.stored_pages += n_ok
         self.counters.store_failed_pages += ticket.end - ticket.start - n_ok
         if self.seen is not None and n_ok:
-            self.seen.add(key64(ticket.keys[: n_ok * KEY_BYTES]), STORED)
+            self.seen.add(key64(ticket.keys[: n_ok * KEY_BYTES]), SeenFlag.STORED)
         self.tree.settle(nodes)
 
     # -- waiting ------------------------------------------------------------------------------------------------
@@ -800,7 +809,7 @@ class HierarchicalCache:
             missed,
         )
 
-    def _remember(self, keys: bytes | None, start: int, end: int, flags: int) -> None:
+    def _remember(self, keys: bytes | None, start: int, end: int, flags: SeenFlag) -> None:
         if self.seen is not None and keys is not None and start < end:
             self.seen.add(key64(keys[start * KEY_BYTES : end * KEY_BYTES]), flags)
 

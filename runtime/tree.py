@@ -277,7 +277,7 @@ class RadixTree:
         for n in self.nodes_between(node, start, end):
             low, high = max(0, start - n.depth), min(n.n_pages, end - n.depth)
             pieces.append(n.slots[tier][low:high])
-        slots = np.concatenate(pieces) if len(pieces) > 1 else (pieces[0] if pieces else NO_SLOTS)
+        slots = _join(pieces)
         if len(slots) != end - start:
             raise InvariantBroken(f"pages [{start}, {end}) are {end - start}, but {len(slots)} have slots in {tier.name}")
         return slots
@@ -420,7 +420,7 @@ class RadixTree:
             parent.children[tokens[at : at + width]] = node
             self.n_nodes += 1
             self._attach(node, DEVICE, slots[taken:].copy())
-        return Inserted(node, n_new, np.concatenate(unused) if unused else NO_SLOTS)
+        return Inserted(node, n_new, _join(unused))
 
     def attach(self, node: Node, tier: Tier, start: int, end: int, slots: Slots) -> list[Node]:
         """Give pages `[start, end)` of the path to `node` their `slots` in `tier`; returns the nodes that cover exactly this range.
@@ -565,8 +565,8 @@ class RadixTree:
         for node in passed_over:
             queue.push(node, self.n_nodes)
         return Evicted(
-            np.concatenate(freed) if freed else NO_SLOTS,
-            np.concatenate(dropped) if dropped else NO_SLOTS,
+            _join(freed),
+            _join(dropped),
             blocked,
             unbacked,
             unbacked_pages,
@@ -635,7 +635,7 @@ class RadixTree:
                 raise InvariantBroken(f"{child!r} is in use while its parent leaves the last tier")
             freed.append(child.slots[1])
             self._shrink(child, HOST, 0)
-        return np.concatenate(freed) if freed else NO_SLOTS
+        return _join(freed)
 
     def _busy_below(self, node: Node) -> object | None:
         """Return a ticket of a copy that still reads pages below `node`, which must not be dropped yet."""
@@ -725,7 +725,7 @@ class RadixTree:
     def owned_slots(self, tier: Tier) -> Slots:
         """Return all slots the tree owns in `tier`."""
         pieces = [n.slots[tier] for n in self.nodes() if len(n.slots[tier])]
-        return np.concatenate(pieces) if pieces else NO_SLOTS
+        return _join(pieces)
 
     def check(self, *, host_closed: bool = True) -> None:
         """Verify the laws over the whole tree; raises InvariantBroken with both sides. Changes nothing.
@@ -735,3 +735,9 @@ class RadixTree:
         from hicachectl.runtime.tree_check import check_tree
 
         check_tree(self, host_closed=host_closed)
+
+
+def _join(pieces: list[Slots]) -> Slots:
+    if len(pieces) > 1:
+        return np.concatenate(pieces)
+    return pieces[0] if pieces else NO_SLOTS
