@@ -18,6 +18,7 @@ from types import MappingProxyType
 from hicachectl.config_keys import ENV_PREFIX, catalogue, check_value, key_named, nearest, sections
 from hicachectl.config_models import ComputeConfig, HicacheConfig, PrefetchConfig, RunConfig
 from hicachectl.errors import UsageError
+from hicachectl.flags import GLOBAL_FLAGS
 from hicachectl.profiles_io import Profile, load_profile
 from hicachectl.yaml_marks import Marked, read_marked
 
@@ -32,6 +33,8 @@ __all__ = [
     "OriginKind",
     "PrefetchConfig",
     "RunConfig",
+    "Setting",
+    "check_profile",
     "find_config",
     "load_config",
 ]
@@ -39,8 +42,9 @@ __all__ = [
 LOCAL_FILE = Path("hicache.yaml")
 SYSTEM_FILE = Path("/etc/hicachectl/hicache.yaml")
 
-_NOT_KEYS = frozenset({"CONFIG", "ROOT", "LANG", "SHARED"})
-"""Environment variables of the tool that are not config keys; any other HICACHECTL_* must be one."""
+_CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
+_NOT_KEYS = frozenset({flag.variable for flag in GLOBAL_FLAGS} | {f"{ENV_PREFIX}SHARED"})
+"""Environment variables that are not config keys: global flags, and where the tests find recorded data. Any other HICACHECTL_* must be a key."""
 
 
 class OriginKind(str, Enum):
@@ -111,17 +115,60 @@ class Effective:
         origins = MappingProxyType({**self.origins, name: Origin(OriginKind.MEASURED, what)})
         return replace(self, config=_build(values), origins=origins)
 
+    def settings(self) -> list[Setting]:
+        """Return every key with its value and origin, in the order of the models. Pure."""
+        return [Setting(name, self.value(name), self.origins[name]) for name in catalogue()]
+
     def data(self) -> dict[str, object]:
-        """Return plain data for JSON: the values nested as in hicache.yaml, the origins flat by dotted key. Pure."""
+        """Return plain data for JSON: the values nested as in hicache.yaml, and flat with the origin of each. Pure.
+
+        A null has its reason beside it in `settings`; `null_reasons` has the pointers for the nested values.
+        """
+        profile = self.profile
         return {
-            "file": {"path": _shown(self.file.path), "searched": [str(p) for p in self.file.searched], "because": self.file.because},
-            "profile": {"name": self.profile.name, "revision": self.profile.revision, "path": self.profile.path} if self.profile else None,
-            "values": self.config.model_dump(mode="json"),
-            "origins": {
-                name: {"kind": o.kind.value, "where": o.where, "reason": o.reason}
-                for name, o in self.origins.items()
+            "file": {
+                "path": None if self.file.path is None else str(self.file.path),
+                "reason": self.file.because,
+                "searched": [str(path) for path in self.file.searched],
             },
-        }  # fmt: skip
+            "profile": {"name": profile.name, "revision": profile.revision, "path": profile.path} if profile else None,
+            "profile_reason": str(self.origins["profile"]) if profile else "no profile was asked for",
+            "values": self.config.model_dump(mode="json"),
+            "settings": [
+                {
+                    "key": s.key,
+                    "value": s.value,
+                    "origin": s.origin.kind.value,
+                    "where": s.origin.where,
+                    "reason": s.reason,
+                }
+                for s in self.settings()
+            ],
+        }
+
+    def null_reasons(self, prefix: str = "") -> dict[str, str]:
+        """Return why each null of `data()["values"]` is null, by its JSON pointer; `prefix` is the pointer of `data()`. Pure."""
+        return {
+            f"{prefix}/values/{s.key.replace('.', '/')}": s.reason
+            for s in self.settings()
+            if s.value is None and s.reason is not None
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key of the effective configuration."""
+
+    key: str
+    value: object
+    origin: Origin
+
+    @property
+    def reason(self) -> str | None:
+        """Why the value is what it is, where somebody said so or nothing else explains it. Pure."""
+        if self.origin.kind is OriginKind.DEFAULT:
+            return f"default; {catalogue()[self.key].description}"
+        return self.origin.reason or (f"set to null by {self.origin}" if self.value is None else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +210,13 @@ def load_config(
     return Effective(config, MappingProxyType({name: s.origin for name, s in merged.items()}), file, loaded)
 
 
+def check_profile(profile: Profile) -> None:
+    """Check that the values of a profile go together when nothing else is set. Pure. Raises UsageError as `load_config` would."""
+    merged = _merge([_profile_layer(profile)])
+    _choose_workload(merged)
+    _check_together(merged)
+
+
 def find_config(
     path: Path | None, *, env: Mapping[str, str], cwd: Path | None = None, system_file: Path = SYSTEM_FILE
 ) -> FileSearch:
@@ -171,10 +225,11 @@ def find_config(
     Looks at the file system, reads nothing. A file that was named is returned also when it does not exist: reading it says so.
     """
     if path is not None:
-        return FileSearch(path, (path,), "--config")
-    if env.get(ENV_PREFIX + "CONFIG"):
-        named = Path(env[ENV_PREFIX + "CONFIG"])
-        return FileSearch(named, (named,), ENV_PREFIX + "CONFIG")
+        by_variable = env.get(_CONFIG_VARIABLE) == str(path)  # a global flag takes its start value from there
+        return FileSearch(path, (path,), _CONFIG_VARIABLE if by_variable else "--config")
+    if env.get(_CONFIG_VARIABLE):
+        named = Path(env[_CONFIG_VARIABLE])
+        return FileSearch(named, (named,), _CONFIG_VARIABLE)
     places = (cwd / LOCAL_FILE if cwd else LOCAL_FILE, system_file)
     found = next((p for p in places if _present(p)), None)
     return FileSearch(found, places, "search order" if found else "no file in the search order")
@@ -200,7 +255,7 @@ def _env_layer(env: Mapping[str, str]) -> _Layer:
     by_variable = {key.env: key for key in catalogue().values()}
     layer = {}
     for variable, raw in env.items():
-        if not variable.startswith(ENV_PREFIX) or variable.removeprefix(ENV_PREFIX) in _NOT_KEYS or raw == "":
+        if not variable.startswith(ENV_PREFIX) or variable in _NOT_KEYS or raw == "":
             continue  # an empty variable is an unset one
         key = by_variable.get(variable)
         if key is None:
@@ -302,7 +357,3 @@ def _build(values: Mapping[str, object]) -> HicacheConfig:
             inside = inside.setdefault(word, {})  # type: ignore[assignment]
         inside[last] = value
     return HicacheConfig.model_validate(nested)
-
-
-def _shown(path: Path | None) -> str | None:
-    return None if path is None else str(path)

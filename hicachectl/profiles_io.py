@@ -15,15 +15,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 
 from hicachectl.config_keys import check_value, key_named, nearest
 from hicachectl.errors import HicacheError, ProfileError, UsageError
+from hicachectl.profiles import profile_names, profile_text
 from hicachectl.yaml_marks import Marked, parse_marked, read_marked
 
-__all__ = ["Confidence", "Profile", "ProfileValue", "builtin_names", "load_profile", "problems_in_profile"]
+__all__ = ["Confidence", "Profile", "ProfileValue", "load_profile", "problems_in_profile"]
 
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789.-")
 _TOP_KEYS = ("name", "revision", "summary", "values")
@@ -59,12 +59,6 @@ class Profile:
     summary: str
     values: Mapping[str, ProfileValue]
     path: str
-
-
-def builtin_names() -> tuple[str, ...]:
-    """Return the names of the profiles that come with the package, sorted. Reads the package's file list."""
-    files = resources.files("hicachectl.profiles").iterdir()
-    return tuple(sorted(f.name.removesuffix(".yaml") for f in files if f.name.endswith(".yaml")))
 
 
 def load_profile(name_or_file: str) -> Profile:
@@ -143,7 +137,7 @@ def _line(problem: HicacheError) -> int:
 def _document(name_or_file: str) -> Marked:
     if "/" in name_or_file or name_or_file.endswith((".yaml", ".yml")):
         return read_marked(Path(name_or_file), error=ProfileError)
-    names = builtin_names()
+    names = profile_names()
     if name_or_file not in names:
         near = nearest(name_or_file, names)
         raise UsageError(
@@ -151,7 +145,7 @@ def _document(name_or_file: str) -> Marked:
             why="built-in profiles: " + ", ".join(names),
             hint=f"did you mean {near!r}?" if near else "give one of these names, or a file ending in .yaml",
         )
-    text = resources.files("hicachectl.profiles").joinpath(name_or_file + ".yaml").read_text(encoding="utf-8")
+    text = profile_text(name_or_file)
     return parse_marked(text, f"profiles/{name_or_file}.yaml", error=ProfileError)
 
 

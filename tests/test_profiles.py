@@ -4,10 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hicachectl.profiles import profile_names
 
 from hicachectl.config import load_config
 from hicachectl.errors import HicacheError, ProfileError, UsageError
-from hicachectl.profiles_io import Confidence, builtin_names, load_profile, problems_in_profile
+from hicachectl.profiles_io import Confidence, load_profile, problems_in_profile
 
 GOOD = """\
 name: mine
@@ -33,8 +34,8 @@ def problems_of(tmp_path: Path, text: str) -> list[tuple[int, str]]:
 
 
 def test_the_four_profiles_are_there_and_without_a_problem() -> None:
-    assert builtin_names() == ("cpu-demo", "kunlun-p800-hygon", "kunlun-p900", "nvidia-h200")
-    for name in builtin_names():
+    assert profile_names() == ("cpu-demo", "kunlun-p800-hygon", "kunlun-p900", "nvidia-h200")
+    for name in profile_names():
         profile = load_profile(name)
         assert profile.name == name
         assert load_config(env={}, profile=name, cwd=Path("/nonexistent")).profile == profile
