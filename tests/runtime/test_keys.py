@@ -1,0 +1,173 @@
+"""Page keys against SHA-256 written out here with hashlib alone."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import struct
+
+import numpy as np
+import pytest
+from hicachectl.runtime.keys import (
+    DEFAULT_NAMESPACE,
+    KEY_BYTES,
+    KeyChain,
+    Namespace,
+    SeedTag,
+    bigram_page_keys,
+    key64,
+    namespace_seed,
+    page_keys,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hicachectl.errors import UsageError
+
+token_lists = st.lists(st.integers(0, 2**32 - 1), max_size=40)
+
+
+def packed(ids: list[int]) -> bytes:
+    return struct.pack(f"<{len(ids)}I", *ids)
+
+
+def golden(ids: list[int], page_tokens: int, seed: bytes = b"", *, bigram: bool = False) -> list[str]:
+    """The definition, a token at a time."""
+    units = (
+        [struct.pack("<II", *pair) for pair in itertools.pairwise(ids)]
+        if bigram
+        else [struct.pack("<I", i) for i in ids]
+    )
+    previous, out = seed, []
+    for start in range(0, len(units) - page_tokens + 1, page_tokens):
+        digest = hashlib.sha256()
+        if previous:
+            digest.update(previous)
+        for unit in units[start : start + page_tokens]:
+            digest.update(unit)
+        previous = digest.digest()
+        out.append(previous.hex())
+    return out
+
+
+def hexes(keys: bytes) -> list[str]:
+    return [keys[i : i + KEY_BYTES].hex() for i in range(0, len(keys), KEY_BYTES)]
+
+
+def test_two_zero_tokens_have_these_digests() -> None:
+    # printf '\\0\\0\\0\\0' | sha256sum, then the same after the 32 bytes of the first digest
+    assert hexes(page_keys(bytes(8), 1)) == [
+        "df3f619804a92fdb4057192dc43dd748ea778adc52bc498ce80524c014b81119",
+        "f2a62dfa3c9319768c498e2cd3ce35d2350614b1c308bf597e6adff05c4ce653",
+    ]
+
+
+@given(token_lists, st.integers(1, 9))
+def test_keys_equal_the_definition(ids: list[int], page_tokens: int) -> None:
+    assert hexes(page_keys(packed(ids), page_tokens)) == golden(ids, page_tokens)
+
+
+@given(token_lists, st.integers(1, 9))
+def test_bigram_keys_equal_the_definition(ids: list[int], page_tokens: int) -> None:
+    assert hexes(bigram_page_keys(packed(ids), page_tokens)) == golden(ids, page_tokens, bigram=True)
+
+
+@given(token_lists, st.integers(1, 5), st.text(), st.text())
+def test_a_namespace_seeds_the_chain(ids: list[int], page_tokens: int, extra_key: str, cache_salt: str) -> None:
+    namespace = Namespace(extra_key, cache_salt)
+    seed = namespace_seed(namespace)
+    assert seed is not None
+    assert hexes(page_keys(packed(ids), page_tokens, namespace=namespace)) == golden(ids, page_tokens, seed)
+    assert hexes(bigram_page_keys(packed(ids), page_tokens, namespace=namespace)) == golden(
+        ids, page_tokens, seed, bigram=True
+    )
+
+
+@pytest.mark.parametrize("tag", list(SeedTag))
+def test_a_seed_hashes_presence_length_and_text(tag: SeedTag) -> None:
+    word = {SeedTag.STORAGE: b"sglang-cache-namespace-v1", SeedTag.EVENT: b"sglang-kv-event-namespace-v1"}[tag]
+    text = "näme".encode()
+    want = {
+        Namespace("näme", None): word + b"\x01" + struct.pack("<Q", len(text)) + text + b"\x00",
+        Namespace(None, "näme"): word + b"\x00" + b"\x01" + struct.pack("<Q", len(text)) + text,
+        Namespace("", None): word + b"\x01" + struct.pack("<Q", 0) + b"\x00",
+        Namespace("a", "b"): word + b"\x01" + struct.pack("<Q", 1) + b"a\x01" + struct.pack("<Q", 1) + b"b",
+    }
+    for namespace, message in want.items():
+        assert namespace_seed(namespace, tag=tag) == hashlib.sha256(message).digest()
+
+
+def test_absent_empty_and_joined_parts_never_meet() -> None:
+    spaces = [Namespace(a, b) for a in (None, "", "ab", "a") for b in (None, "", "b", "ab")]
+    seeds = [namespace_seed(space, tag=tag) for space in spaces if space != DEFAULT_NAMESPACE for tag in SeedTag]
+    assert None not in seeds
+    assert len(set(seeds)) == len(seeds)
+
+
+def test_the_default_namespace_has_no_seed() -> None:
+    assert namespace_seed(DEFAULT_NAMESPACE) is None
+    tokens = packed([1, 2, 3, 4])
+    assert page_keys(tokens, 2, tag=SeedTag.EVENT) == page_keys(tokens, 2, tag=SeedTag.STORAGE)
+
+
+def test_storage_and_event_chains_of_a_namespace_differ() -> None:
+    tokens, namespace = packed([1, 2, 3, 4]), Namespace(cache_salt="tenant")
+    assert page_keys(tokens, 2, namespace=namespace) != page_keys(tokens, 2, namespace=namespace, tag=SeedTag.EVENT)
+
+
+@given(token_lists, st.integers(1, 4), st.integers(0, 10))
+def test_a_chain_continued_from_its_parent_is_the_whole_chain(ids: list[int], page_tokens: int, n_pages: int) -> None:
+    tokens = packed(ids)
+    cut = min(n_pages, len(ids) // page_tokens) * page_tokens * 4
+    head = page_keys(tokens[:cut], page_tokens)
+    tail = page_keys(tokens[cut:], page_tokens, parent=head[-KEY_BYTES:] if head else None)
+    assert head + tail == page_keys(tokens, page_tokens)
+
+
+@given(st.lists(token_lists, max_size=6), st.integers(1, 7), st.booleans())
+def test_appending_piece_by_piece_gives_the_keys_of_the_whole(
+    pieces: list[list[int]], page_tokens: int, bigram: bool
+) -> None:
+    namespace = Namespace("adapter", None)
+    chain = KeyChain(page_tokens, namespace=namespace, bigram=bigram)
+    returned = b"".join(chain.append(packed(piece)) for piece in pieces)
+    whole = packed([i for piece in pieces for i in piece])
+    hasher = bigram_page_keys if bigram else page_keys
+    assert returned == chain.keys == hasher(whole, page_tokens, namespace=namespace)
+    assert chain.n_pages * page_tokens + chain.tail_tokens == len(whole) // 4
+
+
+def test_a_chain_keeps_only_its_incomplete_tail() -> None:
+    chain = KeyChain(4)
+    chain.append(packed(list(range(4003))))
+    assert chain.tail_tokens == 3
+
+
+def test_a_refused_append_leaves_the_chain_as_it_was() -> None:
+    chain = KeyChain(2)
+    chain.append(packed([1, 2, 3]))
+    before = (chain.keys, chain.tail_tokens)
+    with pytest.raises(UsageError, match="6 bytes"):
+        chain.append(bytes(6))
+    assert (chain.keys, chain.tail_tokens) == before
+
+
+@given(token_lists)
+def test_key64_is_the_first_16_hex_digits_and_signed_as_a_view(ids: list[int]) -> None:
+    keys = page_keys(packed(ids), 1)
+    got = key64(keys)
+    assert got.dtype == np.uint64
+    assert got.tolist() == [int(text[:16], 16) for text in hexes(keys)]
+    signed = [struct.unpack(">q", bytes.fromhex(text[:16]))[0] for text in hexes(keys)]
+    assert got.view(np.int64).tolist() == signed
+
+
+def test_impossible_sizes_are_refused() -> None:
+    with pytest.raises(UsageError, match="multiple of 4"):
+        page_keys(b"abc", 1)
+    with pytest.raises(UsageError, match="page_tokens is 0"):
+        page_keys(b"", 0)
+    with pytest.raises(UsageError, match="parent key has 8 bytes"):
+        page_keys(b"", 1, parent=bytes(8))
+    with pytest.raises(UsageError, match="31 bytes"):
+        key64(bytes(31))
