@@ -338,6 +338,17 @@ def _choose_workload(merged: dict[str, _Set]) -> None:
 
 
 def _check_together(merged: Mapping[str, _Set]) -> None:
+    from hicachectl.runtime.geometry import PRESETS
+
+    geometry = merged["run.geometry"]
+    if geometry.value not in PRESETS:
+        near = nearest(str(geometry.value), PRESETS)
+        raise UsageError(
+            f"run.geometry {geometry.value!r} is not known",
+            where=geometry.origin.where,
+            why="presets: " + ", ".join(PRESETS),
+            hint=f"did you mean {near!r}?" if near else "give one of these names",
+        )
     base, bound = merged["run.prefetch.base_s"], merged["run.prefetch.max_s"]
     if float(str(bound.value)) < float(str(base.value)):
         raise UsageError(

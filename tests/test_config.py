@@ -91,6 +91,8 @@ def test_a_profile_value_carries_its_reason_into_the_origin(tmp_path: Path) -> N
             "run.metrics_port is 65536, not a whole number from 0 to 65535 or null",
             "give",
         ),
+        ("run:\n  geometry: qwen-8b\n", 2, "run.geometry 'qwen-8b' is not known", "qwen3-8b"),
+        ("run:\n  geometry: ../x\n", 2, "run.geometry is '../x', not the name of", "give"),
         ("run:\n  seed: 1\n  seed: 2\n", 3, "given twice", "keep one"),
         ("run:\n  prefetch:\n    base_s: 5\n    max_s: 4\n", 4, "max_s 4", "raise max_s"),
         ("run:\n  trace: t.jsonl\n  synthetic: agent\n", 2, "exclude each other", "keep one"),
@@ -236,5 +238,5 @@ def test_data_holds_every_value_nested_and_every_origin() -> None:
     assert data["file"] == {
         "path": None,
         "searched": ["/nonexistent/hicache.yaml", "/nonexistent/x"],
-        "because": "no file in the search order",
+        "reason": "no file in the search order",
     }

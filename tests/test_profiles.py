@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hicachectl.profiles import profile_names
 
 from hicachectl.config import load_config
 from hicachectl.errors import HicacheError, ProfileError, UsageError
+from hicachectl.profiles import profile_names
 from hicachectl.profiles_io import Confidence, load_profile, problems_in_profile
 
 GOOD = """\
