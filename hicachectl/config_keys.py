@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from hicachectl.config_models import HicacheConfig
 from hicachectl.errors import UsageError
@@ -104,12 +104,8 @@ def check_value(
     except ValidationError as e:
         near = nearest(raw, key.choices) if isinstance(raw, str) else None
         hint = f"did you mean {near!r}?" if near else "give " + key.wanted
-        if isinstance(raw, (dict, list)):
-            shown = "a mapping" if isinstance(raw, dict) else "a list"
-        else:
-            shown = "null" if raw is None else repr(raw)
         why = next((str(d["ctx"]["error"]) for d in e.errors() if d["type"] == "value_error"), None)
-        raise error(f"{key.name} is {shown}, not {key.wanted}", where=where, why=why, hint=hint) from None
+        raise error(f"{key.name} is {_shown(raw)}, not {key.wanted}", where=where, why=why, hint=hint) from None
 
 
 def _nearest_last_word(name: str) -> str | None:
@@ -117,6 +113,13 @@ def _nearest_last_word(name: str) -> str | None:
     by_word = {known.rpartition(".")[2]: known for known in reversed(tuple(catalogue()))}
     found = nearest(name.rpartition(".")[2], by_word)
     return by_word[found] if found else None
+
+
+def _shown(raw: object) -> str:
+    if isinstance(raw, (dict, list)):
+        return "a mapping" if isinstance(raw, dict) else "a list"
+    text = "null" if raw is None else repr(raw)
+    return text if len(text) <= 100 else f"{text[:96]}... ({len(text)} characters)"
 
 
 def _strictly(adapter: TypeAdapter[Any]) -> Any:
@@ -135,7 +138,7 @@ def _walk(model: type[BaseModel], prefix: str) -> Iterable[Key]:
             yield from _walk(inner, dotted + ".")
             continue
         annotated: Any = Annotated.__class_getitem__((inner, *field.metadata)) if field.metadata else inner  # type: ignore[attr-defined]
-        adapter: TypeAdapter[Any] = TypeAdapter(annotated)
+        adapter: TypeAdapter[Any] = TypeAdapter(annotated, config=ConfigDict(allow_inf_nan=False))
         schema = adapter.json_schema()
         extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
         nullable = any(part.get("type") == "null" for part in _parts(schema))

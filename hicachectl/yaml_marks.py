@@ -93,14 +93,13 @@ def parse_marked(text: str, name: str, *, error: type[UsageError] = UsageError) 
 
 def _read(path: Path) -> str:
     try:
-        size = path.stat().st_size
         if path.is_dir():
             raise UsageError("is a folder, not a file", where=str(path))
-        if size > MAX_FILE_BYTES:
-            raise UsageError(
-                f"is {size} bytes, more than the {MAX_FILE_BYTES} a settings file may have", where=str(path)
-            )
-        return path.read_bytes().decode("utf-8-sig")
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)  # bounded also where the size is not known beforehand, as for a device
+        if len(data) > MAX_FILE_BYTES:
+            raise UsageError(f"is larger than the {MAX_FILE_BYTES} bytes a settings file may have", where=str(path))
+        return data.decode("utf-8-sig")
     except (FileNotFoundError, NotADirectoryError) as e:
         raise UsageError(
             "no such file",

@@ -125,6 +125,7 @@ def test_a_wrong_value_is_refused_also_where_a_flag_overrides_it(tmp_path: Path)
         ),
         ({"HICACHECTL_RUN_SEED": "one"}, "run.seed is 'one', not a whole number", "give"),
         ({"HICACHECTL_RUN_COMPUTE_A_S": "nan"}, "run.compute.a_s is 'nan', not a number", "give"),
+        ({"HICACHECTL_RUN_SESSION_GAP_S": "inf"}, "run.session_gap_s is 'inf', not a number", "give"),
         ({"HICACHECTL_PROFILE": "cpu-dmeo"}, "unknown profile 'cpu-dmeo'", "cpu-demo"),
     ],
 )

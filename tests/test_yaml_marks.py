@@ -64,7 +64,8 @@ def test_a_missing_file_a_folder_a_huge_and_a_binary_file_are_refused(tmp_path: 
         f.truncate(MAX_FILE_BYTES + 1)
     binary.write_bytes(b"a: \xff\n")
     for path, what in (
-        (tmp_path / "absent.yaml", "no such file"), (huge / "x.yaml", "no such file"), (tmp_path, "folder"), (huge, "more than"), (binary, "not UTF-8"),
+        (tmp_path / "absent.yaml", "no such file"), (huge / "x.yaml", "no such file"), (tmp_path, "folder"), (huge, "larger than"),
+        (Path("/dev/zero"), "larger than"), (binary, "not UTF-8"),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=what) as caught:
             read_marked(path)
@@ -79,7 +80,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
 
 def test_an_unreadable_file_is_a_matter_of_privilege() -> None:
     class Unreadable(type(Path())):  # type: ignore[misc]
-        def read_bytes(self) -> bytes:
+        def open(self, mode: str) -> object:  # type: ignore[override]
             raise PermissionError(13, "Permission denied", str(self))
 
     with pytest.raises(PermissionDenied, match="cannot be read"):
