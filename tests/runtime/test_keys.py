@@ -15,6 +15,8 @@ from hicachectl.runtime.keys import (
     Namespace,
     SeedTag,
     bigram_page_keys,
+    chain_seed,
+    event_hashes,
     key64,
     namespace_seed,
     page_keys,
@@ -113,6 +115,34 @@ def test_the_default_namespace_has_no_seed() -> None:
 def test_storage_and_event_chains_of_a_namespace_differ() -> None:
     tokens, namespace = packed([1, 2, 3, 4]), Namespace(cache_salt="tenant")
     assert page_keys(tokens, 2, namespace=namespace) != page_keys(tokens, 2, namespace=namespace, tag=SeedTag.EVENT)
+
+
+@pytest.mark.parametrize(
+    "namespace", [Namespace("lora", None), Namespace(None, "salt"), Namespace("lora", "salt"), Namespace("", "")]
+)
+def test_event_hashes_bring_the_namespace_in_at_the_end(namespace: Namespace) -> None:
+    ids = [5, 6, 7, 8, 9, 10]
+    salt = namespace.cache_salt
+    start = b"" if salt is None else hashlib.sha256(b"sglang-cache-salt-v1\0" + salt.encode()).digest()
+    chain = golden(ids, 2, start)
+    seed = namespace_seed(namespace, tag=SeedTag.EVENT)
+    assert seed is not None
+    want = [hashlib.sha256(seed + bytes.fromhex(text[:16])).digest()[:8] for text in chain]
+    keys = page_keys(packed(ids), 2, namespace=namespace, tag=SeedTag.EVENT)
+    assert hexes(keys) == chain
+    assert chain_seed(namespace, tag=SeedTag.EVENT) == (start or None)
+    assert event_hashes(keys, namespace).tolist() == [struct.unpack(">q", value)[0] for value in want]
+
+
+def test_event_hashes_of_the_default_namespace_are_the_first_16_hex_digits() -> None:
+    keys = page_keys(packed([1, 2, 3, 4]), 2)
+    assert event_hashes(keys).tolist() == [struct.unpack(">q", bytes.fromhex(text[:16]))[0] for text in hexes(keys)]
+
+
+def test_event_hashes_of_different_namespaces_never_meet() -> None:
+    spaces = [Namespace(a, b) for a in (None, "", "a") for b in (None, "", "b")]
+    seen = {int(event_hashes(page_keys(bytes(4), 1, namespace=n, tag=SeedTag.EVENT), n)[0]) for n in spaces}
+    assert len(seen) == len(spaces)
 
 
 @given(token_lists, st.integers(1, 4), st.integers(0, 10))
