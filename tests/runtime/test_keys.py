@@ -64,6 +64,40 @@ def test_two_zero_tokens_have_these_digests() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("namespace", "keys", "bigram_keys"),
+    [
+        (
+            Namespace(),
+            [
+                "cf97adeedb59e05bfd73a2b4c2a8885708c4f4f70c84c64b27120e72ab733b72",
+                "4ebfa8a1f3c341517621838c6e1b9aa350307e3f00b3cbd1a07ef740f54396d6",
+            ],
+            [
+                "f721fe42aac11dcbfd1a17f24cc5765a0d5b6bc264d1c0b6581d775a7344c11f",
+                "c35ad698917936a474f7e55f3a4855eaee20585cd0bf156b1ae3a62666ba7220",
+            ],
+        ),
+        (
+            Namespace("lora-7", "tenant-1"),
+            [
+                "79d2db6b4092f11ffa46786ce8a3206544ad01bddc932288f2a94ad9f89f01f0",
+                "e6abeab0c02577e1c0f1adf78dc6292cd0ea30f16780f575756e3c572fc84bab",
+            ],
+            [
+                "23542a6f1e68fa54f95705673967a75e6abe25f9001eecb1a717a9af00cd7bc4",
+                "6d1bc2070a1d4fc6e886f1b03619d796cb16b0d05166c61906d9340c59d934b1",
+            ],
+        ),
+    ],
+)
+def test_keys_equal_those_of_sglang_itself(namespace: Namespace, keys: list[str], bigram_keys: list[str]) -> None:
+    # Recorded from the native hash of SGLang 0.5.23 (`srt/mem_cache/cpp_utils/hash_binding.cpp`): tokens 1-9, pages of 4.
+    tokens = packed(list(range(1, 10)))
+    assert hexes(page_keys(tokens, 4, namespace=namespace)) == keys
+    assert hexes(bigram_page_keys(tokens, 4, namespace=namespace)) == bigram_keys
+
+
 @given(token_lists, st.integers(1, 9))
 def test_keys_equal_the_definition(ids: list[int], page_tokens: int) -> None:
     assert hexes(page_keys(packed(ids), page_tokens)) == golden(ids, page_tokens)
