@@ -82,10 +82,16 @@ def _guarded(cli: Context, argv: list[str]) -> int:
 
 
 def _complete(root: Any, argv: list[str]) -> int:
+    """Answer a shell's TAB; errors stay silent, they would land in the line being typed."""
+    from typer.completion import completion_init  # type: ignore[attr-defined]
+
+    completion_init()
     try:
         root.main(args=argv, prog_name="hicachectl", complete_var=_COMPLETE)
     except SystemExit as stop:
         return int(stop.code or 0)
+    except HicacheError as error:
+        return int(error.exit_code)
     return 0
 
 

@@ -29,7 +29,11 @@ __all__ = ["Context", "read_origin"]
 
 @dataclass(slots=True)
 class Context:
-    """One run of the program: flags, environment and streams in; documents and an exit code out."""
+    """One run of the program: flags, environment and streams in; documents and an exit code out.
+
+    `flags` may come from a line that did not parse; `parsed_flags` are what the parser took and replace them when the
+    command starts. `subject` is the plan or run id that log lines carry; a command may set it.
+    """
 
     flags: GlobalFlags
     environ: Mapping[str, str]
@@ -38,6 +42,7 @@ class Context:
     stderr: TextIO
     parsed_flags: GlobalFlags = field(default_factory=GlobalFlags)
     command: str = ""
+    subject: str | None = None
     causes: list[ExitCode] = field(default_factory=list)
     emitted: bool = False
     _output: Output | None = None
@@ -114,6 +119,25 @@ class Context:
             raise UsageError(
                 "not confirmed", why="the answer was not yes", hint="nothing was changed", code="HC-NEED-YES"
             )
+
+    def start(self, command: str, *, changes_host: bool) -> None:
+        """Begin a command whose line has parsed: final flags, log, and what --root allows. Raises UsageError."""
+        from hicachectl.log import configure
+
+        self.flags, self.command, self._output = self.parsed_flags, command, None
+        if self.root is not None:
+            if changes_host:
+                self.refuse_root(f"hicachectl {command}")
+            if not self.root.is_dir():
+                raise UsageError(
+                    "there is no such folder", where=str(self.root), why="--root or HICACHECTL_ROOT names it"
+                )
+        configure(
+            self.output.stderr,
+            verbose=self.flags.verbose,
+            as_json=self.flags.log_format == "json",
+            subject=lambda: self.subject,
+        )
 
     def refuse_root(self, command: str) -> None:
         """Stop a command that changes the host when --root (or HICACHECTL_ROOT) is set. Raises UsageError."""

@@ -44,7 +44,7 @@ EXIT_TABLE: tuple[ExitRow, ...] = (
     ExitRow(ExitCode.OK, "OK", "done, all good", "go on"),
     ExitRow(ExitCode.BUG, "BUG", "unexpected exception, trace file named", "open an issue with the trace"),
     ExitRow(ExitCode.USAGE, "USAGE", "bad flag, file or profile, or --yes missing", "fix the command"),
-    ExitRow(ExitCode.DIFFERS, "DIFFERS", "findings at or above --fail-on, or something differs", "look, decide"),
+    ExitRow(ExitCode.DIFFERS, "DIFFERS", "findings >= --fail-on, or something differs", "look, decide"),
     ExitRow(ExitCode.DENIED, "DENIED", "needs a privilege or capability", "rerun with sudo"),
     ExitRow(ExitCode.UNSUPPORTED, "UNSUPPORTED", "hardware, kernel or container lacks it", "skip host"),
     ExitRow(ExitCode.UNDONE, "UNDONE", "apply failed, all put back and verified", "read the report, retry"),

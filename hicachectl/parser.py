@@ -109,10 +109,7 @@ def _prepare(command: Any, path: str) -> None:
 def _checked(invoke: Callable[[Any], Any], path: str) -> Callable[[Any], Any]:
     def run(ctx: Any) -> Any:
         cli: Context = ctx.find_root().obj
-        cli.flags = cli.parsed_flags
-        cli.command = path
-        if page_of(path).changes_host:
-            cli.refuse_root(f"hicachectl {path}")
+        cli.start(path, changes_host=page_of(path).changes_host is not None)
         returned = invoke(ctx)
         if isinstance(returned, ExitCode):
             cli.causes.append(returned)
