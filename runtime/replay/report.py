@@ -87,10 +87,15 @@ class PathTotals:
 
 @dataclass(frozen=True, slots=True)
 class LayoutCost:
-    """What moving `pages` scattered pages costs in one layout: contiguous pieces, and submissions copied piece by piece or by this backend."""
+    """What restoring `layouts_pages` pages costs in one layout.
+
+    `segments_run` and `segments_scattered` count the contiguous pieces when the slots are one run, or all apart: what a
+    copy piece by piece would submit. `submissions` is what this backend submits for scattered slots.
+    """
 
     layout: str
-    segments: int
+    segments_run: int
+    segments_scattered: int
     submissions: int | None
     backend: str
     refused: str | None
@@ -314,7 +319,7 @@ def _paths(replay: Replay) -> dict[str, PathTotals]:
 
 
 def _layout_costs(n_pages: int, backend: Backend, replay: Replay) -> tuple[LayoutCost, ...]:
-    """What restoring the longest request, scattered, costs in every layout."""
+    """What restoring the longest request costs in every layout."""
     geometry = replay.config.geometry
     costs = []
     for layout in Layout:
@@ -322,6 +327,7 @@ def _layout_costs(n_pages: int, backend: Backend, replay: Replay) -> tuple[Layou
         costs.append(
             LayoutCost(
                 layout.value,
+                segments(layout, n_pages=n_pages, n_planes=geometry.n_planes, n_runs=1, page_tokens=geometry.page_tokens),
                 segments(layout, n_pages=n_pages, n_planes=geometry.n_planes, n_runs=n_pages, page_tokens=geometry.page_tokens),
                 None
                 if refused
