@@ -25,14 +25,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from hicachectl.errors import CapacityError, InvariantBroken, StorageError, StorageFault
 from hicachectl.runtime.storage.base import PageBytes, StorageStats, check_pages
 from hicachectl.runtime.storage.disk_full import DiskGuard, DiskState
 from hicachectl.runtime.storage.file_format import HEADER_BYTES, fault_of, read_object, write_object
 from hicachectl.runtime.storage.file_index import FileIndex, ObjectId
 from hicachectl.runtime.storage.file_scan import FoundObject, ScanReport, prepare_folder, relative_path, scan_folder
 from hicachectl.runtime.storage.object_keys import ObjectNamespace
-
-from hicachectl.errors import CapacityError, InvariantBroken, StorageError, StorageFault
 
 __all__ = ["FileStorage", "disk_bytes"]
 

@@ -26,9 +26,8 @@ import struct
 import zlib
 from collections.abc import Sequence
 
-from hicachectl.runtime.storage.base import PageBytes
-
 from hicachectl.errors import StorageFault
+from hicachectl.runtime.storage.base import PageBytes
 
 __all__ = ["HEADER_BYTES", "TEMP_PREFIX", "fault_of", "read_object", "remove_if_abandoned", "write_object"]
 
