@@ -1,0 +1,54 @@
+# Two commands are enough to start: `make run` and `make test`. Each makes .venv first when it is not there.
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+JOBS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check format lint types arrows laws mutants bench clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*  ## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+run: $(INSTALLED)  ## replay a synthetic workload through the three tiers (RUN="--trace FILE ..." for yours)
+	$(BIN)/hicachectl run $(RUN)
+
+test: $(INSTALLED)  ## all tests (PYTEST="-k NAME ..." for some)
+	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST)
+
+check: format lint types arrows  ## format, lint, types, import arrows
+
+format: $(INSTALLED)
+	$(BIN)/ruff format --check .
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+
+# The editable install maps the folders in a way type checkers cannot follow: check a normal install of this checkout.
+types: $(INSTALLED)
+	rm -rf build
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --target build/types .
+	cd build/types && ../../$(BIN)/python -m mypy --config-file ../../pyproject.toml -p hicachectl
+
+arrows: $(INSTALLED)
+	$(BIN)/python -m pytest -q tests/test_arrows.py
+
+laws: $(INSTALLED)  ## the long random test of the laws
+	HICACHECTL_LAW_STEPS=$${HICACHECTL_LAW_STEPS:-200000} $(BIN)/python -m pytest -q --timeout 3600 tests/laws $(PYTEST)
+
+mutants: $(INSTALLED)  ## plant known bugs, each must turn a test red
+	$(BIN)/python tests/mutants/run.py
+
+bench: $(INSTALLED)  ## run every benchmark, JSON in build/bench
+	@mkdir -p build/bench
+	@set -e; shopt -s nullglob; for file in benchmarks/bench_*.py; do \
+		echo "== $$file"; $(BIN)/python $$file --json build/bench/$$(basename $$file .py).json; done
+
+clean:  ## remove what builds and checks leave behind, .venv stays
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,225 @@
+"""What every command receives as `ctx.obj`: its output, its paths, and `emit`, the one way a result leaves it.
+
+    def command(ctx: typer.Context, ...) -> None:
+        cli: Context = ctx.obj
+        cli.emit(Result("hicachectl.NAME/1", data), render=lambda screen, data: screen.print(...))
+
+`render` gets the object that `Result.data` holds, not the JSON form of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TextIO
+
+from hicachectl import __version__
+from hicachectl.envelope import Origin, Result, Severity, Status, envelope, exit_code_of, status_of
+from hicachectl.errors import ExitCode, HicacheError, UsageError
+from hicachectl.exits import combine
+from hicachectl.flags import GlobalFlags
+from hicachectl.output import Output, Render, open_output
+from hicachectl.progress import Progress
+
+__all__ = ["Context", "read_origin"]
+
+
+@dataclass(slots=True)
+class Context:
+    """One run of the program: flags, environment and streams in; documents and an exit code out.
+
+    `flags` may come from a line that did not parse; `parsed_flags` are what the parser took and replace them when the
+    command starts. `subject` is the plan or run id that log lines carry; a command may set it.
+    """
+
+    flags: GlobalFlags
+    environ: Mapping[str, str]
+    stdin: TextIO
+    stdout: TextIO
+    stderr: TextIO
+    parsed_flags: GlobalFlags = field(default_factory=GlobalFlags)
+    command: str = ""
+    subject: str | None = None
+    causes: list[ExitCode] = field(default_factory=list)
+    emitted: bool = False
+    _output: Output | None = None
+
+    @property
+    def output(self) -> Output:
+        """Format, widths, colour and streams; decided at first use, when all flags are known."""
+        if self._output is None:
+            self._output = open_output(self.flags, self.environ, self.stdin, self.stdout, self.stderr)
+        return self._output
+
+    @property
+    def config_path(self) -> Path | None:
+        """The file of --config, or None: then ./hicache.yaml, then /etc/hicachectl/hicache.yaml. Pure."""
+        return Path(self.flags.config) if self.flags.config else None
+
+    @property
+    def root(self) -> Path | None:
+        """The folder of --root that stands for the host, or None for the live host. Pure."""
+        return Path(self.flags.root) if self.flags.root else None
+
+    @property
+    def debug(self) -> bool:
+        """Whether unexpected errors print their traceback. Pure."""
+        return self.flags.debug
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """The exit code of all that was emitted so far. Pure."""
+        return combine(self.causes)
+
+    def emit(self, result: Result, render: Render) -> ExitCode:
+        """Print a result once, in the asked form, and remember its exit code.
+
+        `render(screen, result.data)` draws the screen; it is called for table and wide only. Findings follow it.
+        Returns the exit code of this result. Raises UsageError for a document version that is not there.
+        """
+        self._check_version(result.schema)
+        if self.emitted:
+            raise RuntimeError(f"{result.schema}: a command emits one document; streams use output.record")
+        code = exit_code_of(result)
+        document = envelope(result, read_origin(self.root))
+        self.output.document(
+            document, lambda screen: self._screen(screen, result, render), rows=result.rows, private=result.private
+        )
+        self.emitted = True
+        self.causes.append(code)
+        return code
+
+    def progress(self, title: str, *, total: int | None = None, unit: str = "") -> Progress:
+        """Start reporting progress on stderr; use as a context manager."""
+        return Progress(self.output.stderr, self.output.progress, title, total=total, unit=unit)
+
+    def note(self, text: str) -> None:
+        """Say something to the person on stderr."""
+        self.output.stderr.print(text, "dim")
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask before a change. Returns when the answer is yes or `yes` was given on the line.
+
+        Raises UsageError when nobody can be asked, or the answer is no.
+        """
+        if yes:
+            return
+        if not self.output.interactive:
+            raise UsageError(
+                f"{question} needs an answer",
+                why="there is no terminal to ask on, and --yes was not given",
+                hint="add --yes to go on without a question, or --dry-run to see what would happen",
+                code="HC-NEED-YES",
+            )
+        self.output.stderr.write(f"{question} [y/N] ")
+        if self.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise UsageError(
+                "not confirmed", why="the answer was not yes", hint="nothing was changed", code="HC-NEED-YES"
+            )
+
+    def start(self, command: str, *, changes_host: bool) -> None:
+        """Begin a command whose line has parsed: final flags, log, and what --root allows. Raises UsageError."""
+        from hicachectl.log import configure
+
+        self.flags, self.command, self._output = self.parsed_flags, command, None
+        if self.root is not None:
+            if changes_host:
+                self.refuse_root(f"hicachectl {command}")
+            if not self.root.is_dir():
+                raise UsageError(
+                    "there is no such folder", where=str(self.root), why="--root or HICACHECTL_ROOT names it"
+                )
+        configure(
+            self.output.stderr,
+            verbose=self.flags.verbose,
+            as_json=self.flags.log_format == "json",
+            subject=lambda: self.subject,
+        )
+
+    def refuse_root(self, command: str) -> None:
+        """Stop a command that changes the host when --root (or HICACHECTL_ROOT) is set. Raises UsageError."""
+        if self.flags.root is not None:
+            raise UsageError(
+                f"{command} changes the host and cannot work on a snapshot",
+                where=self.flags.root,
+                why="--root or HICACHECTL_ROOT stands for another host",
+                hint=f"run {command} without --root, on the host itself",
+                code="HC-ROOT-REFUSED",
+            )
+
+    def fail(self, error: HicacheError, *, trace: str | None = None) -> ExitCode:
+        """Print an error: three lines on stderr, and a failed document on stdout when nothing was printed yet."""
+        from hicachectl.envelope import diagnostic_of
+        from hicachectl.render.error import error_lines
+
+        for text, style in error_lines(error, trace=trace):
+            self.output.stderr.print(text, style)
+        if not self.emitted and self.output.format.for_machines:
+            failed = Result(
+                schema=f"hicachectl.{self.command.replace(' ', '-') or 'cli'}/1",
+                data=None,
+                diagnostics=(diagnostic_of(error, source=trace),),
+                exit_code=error.exit_code,
+            )
+            if error.code == "HC-OUTPUT":
+                self.output.file = None
+            document = envelope(failed, read_origin(self.root))
+            self.output.document(document, lambda screen: None, rows=None, private=False)
+            self.emitted = True
+        self.causes.append(error.exit_code)
+        return error.exit_code
+
+    def _screen(self, screen: object, result: Result, render: Render) -> None:
+        from hicachectl.render.findings import print_findings
+        from hicachectl.render.screen import Screen
+
+        assert isinstance(screen, Screen)
+        render(screen, result.data)
+        findings = [d for d in result.diagnostics if d.severity is not Severity.FAILURE]
+        print_findings(screen, findings)
+        if status_of(result.diagnostics) is Status.FAILED:
+            screen.print(
+                "FAILED: " + "; ".join(d.message for d in result.diagnostics if d.severity is Severity.FAILURE), "error"
+            )
+
+    def _check_version(self, schema: str) -> None:
+        wanted = self.flags.schema
+        if wanted is None or f"hicachectl.{wanted.removeprefix('hicachectl.')}" == schema:
+            return
+        raise UsageError(
+            f"{wanted} is not a document of this command",
+            where="--schema",
+            why=f"it prints {schema.removeprefix('hicachectl.')}",
+            hint="leave --schema out, or see: hicachectl schema",
+        )
+
+
+def read_origin(root: Path | None, *, now: datetime | None = None) -> Origin:
+    """Say which host and moment a document speaks of. Reads two small files under `root` (None: the live host).
+
+    A snapshot's name is its folder's; what cannot be read is None with a reason.
+    """
+    base = root or Path("/")
+    unknown: dict[str, str] = {}
+
+    def read(name: str, relative: str) -> str | None:
+        try:
+            return (base / relative).read_text(encoding="utf-8", errors="replace").strip()
+        except OSError as error:
+            unknown[name] = f"{base / relative}: {error.strerror}"
+            return None
+
+    host = os.uname().nodename if root is None else read("host", "proc/sys/kernel/hostname")
+    boot_id = read("boot_id", "proc/sys/kernel/random/boot_id")
+    moment = now or datetime.now(timezone.utc)
+    return Origin(
+        tool_version=__version__,
+        host=host,
+        boot_id=boot_id,
+        collected_at=moment.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        source="live" if root is None else root.resolve().name,
+        unknown=unknown,
+    )

@@ -1,0 +1,152 @@
+"""Where a command's words go: format, widths, colour and streams decided once from flags, environment and terminals."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from hicachectl.envelope import Envelope, plain
+from hicachectl.errors import UsageError
+from hicachectl.flags import Format, GlobalFlags
+from hicachectl.render.screen import Screen
+
+__all__ = ["DEFAULT_WIDTH", "Output", "Render", "open_output", "terminal_width"]
+
+DEFAULT_WIDTH = 100
+
+Render = Callable[[Screen, Any], None]
+
+
+@dataclass(slots=True)
+class Output:
+    """The two streams of a command and how to write to them.
+
+    `stdout` takes the result, `stderr` the talk. `interactive` is true when a person sits at stderr and stdin;
+    prompts and bars need it.
+    """
+
+    format: Format
+    width: int
+    ascii: bool
+    color: bool
+    interactive: bool
+    progress: str
+    stdout: Screen
+    stderr: Screen
+    file: Path | None = None
+
+    def document(
+        self, document: Envelope, render: Callable[[Screen], None], *, rows: str | None, private: bool
+    ) -> None:
+        """Write one finished document in the asked form to stdout or to the output file."""
+        if self.file is None:
+            self._write(self.stdout, document, render, rows)
+            return
+        import io
+
+        buffer = io.StringIO()
+        screen = Screen(buffer, width=DEFAULT_WIDTH, ascii=self.ascii, wide=self.format is Format.WIDE)
+        self._write(screen, document, render, rows)
+        _replace_file(self.file, buffer.getvalue(), mode=0o600 if private else None)
+        self.stderr.print(f"wrote {self.file}" + (" (0600)" if private else ""))
+
+    def record(self, value: Any) -> None:
+        """Write one JSON object on one line of stdout and flush it: the form of streams."""
+        import json
+
+        self.stdout.write(json.dumps(plain(value), ensure_ascii=not self.stdout.is_unicode, allow_nan=False) + "\n")
+
+    def _write(self, screen: Screen, document: Envelope, render: Callable[[Screen], None], rows: str | None) -> None:
+        if self.format is Format.JSON:
+            import json
+
+            screen.write(json.dumps(document, indent=2, ensure_ascii=not screen.is_unicode, allow_nan=False) + "\n")
+        elif self.format is Format.YAML:
+            import yaml
+
+            screen.write(yaml.safe_dump(document, sort_keys=False, allow_unicode=screen.is_unicode, width=4096))
+        elif self.format is Format.TSV:
+            from hicachectl.render.tsv import tsv_lines
+
+            for line in tsv_lines(document, rows):
+                screen.write(line + "\n")
+        else:
+            render(screen)
+
+
+def terminal_width(stream: TextIO, environ: Mapping[str, str]) -> int:
+    """Cells of the stream's terminal; where it is none, COLUMNS, else 100."""
+    try:
+        columns = os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError, AttributeError):
+        columns = 0
+    if columns > 0:
+        return columns
+    text = environ.get("COLUMNS", "")
+    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else DEFAULT_WIDTH
+
+
+def open_output(
+    flags: GlobalFlags, environ: Mapping[str, str], stdin: TextIO, stdout: TextIO, stderr: TextIO
+) -> Output:
+    """Decide the form of everything a command prints.
+
+    Interactivity comes from isatty() and CI alone. Colour needs a terminal, no NO_COLOR, a TERM that is not dumb;
+    `--color always` overrides. Machine formats never carry colour on stdout.
+    """
+    in_ci = environ.get("CI", "").lower() not in ("", "0", "false")
+    width = terminal_width(stdout, environ)
+
+    def screen(stream: TextIO, *, machine: bool) -> Screen:
+        quiet = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb" or in_ci
+        color = flags.color == "always" or (flags.color == "auto" and _isatty(stream) and not quiet)
+        return Screen(
+            stream,
+            width=width if stream is stdout else terminal_width(stream, environ),
+            color=color and not machine,
+            ascii=flags.ascii,
+            wide=flags.format is Format.WIDE,
+        )
+
+    out, err = screen(stdout, machine=flags.format.for_machines), screen(stderr, machine=False)
+    bars = _isatty(stderr) and not in_ci and environ.get("TERM") != "dumb"
+    progress = ("bar" if bars else "plain") if flags.progress == "auto" else flags.progress
+    return Output(
+        format=flags.format,
+        width=width,
+        ascii=out.ascii,
+        color=out.color,
+        interactive=_isatty(stdin) and _isatty(stderr) and not in_ci,
+        progress=progress,
+        stdout=out,
+        stderr=err,
+        file=Path(flags.output_file) if flags.output_file else None,
+    )
+
+
+def _isatty(stream: TextIO) -> bool:
+    try:
+        return stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def _replace_file(path: Path, text: str, *, mode: int | None) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666 if mode is None else mode)
+        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UsageError(
+            f"cannot write: {error.strerror}",
+            where=str(path),
+            why="--output-file names it",
+            hint="name a writable file in an existing folder",
+            code="HC-OUTPUT",
+        ) from error

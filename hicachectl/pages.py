@@ -1,0 +1,104 @@
+"""The facts that help shows before the options: three examples, the exit codes, and whether the host changes.
+
+Keys are command paths. A path without a page of its own takes its parent's exit codes and the examples that call it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["PAGES", "Example", "Page", "page_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A command line a reader can paste, and what it is for."""
+
+    line: str
+    purpose: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Help facts of one command. `changes_host` is a sentence; None means no. `exits` are the codes it can end with."""
+
+    examples: tuple[Example, ...]
+    exits: tuple[int, ...] = (0, 1, 2)
+    changes_host: str | None = None
+
+
+PAGES: dict[str, Page] = {
+    "": Page(
+        (
+            Example("hicachectl run", "replay a synthetic workload through all three tiers"),
+            Example("hicachectl run --trace conversation_trace.jsonl.gz -o json", "your traffic, for a program"),
+            Example("hicachectl explain HC-CAPACITY", "what a code means and what to do"),
+        )
+    ),
+    "run": Page(
+        (
+            Example("hicachectl run", "a synthetic multi-turn workload, all three tiers, under a minute"),
+            Example(
+                "hicachectl run --trace conversation_trace.jsonl.gz --page-tokens 512 --host-slots 8000 -o json",
+                "a recorded trace, for a program",
+            ),
+            Example("hicachectl run --check", "preflight and the effective configuration, nothing is started"),
+        ),
+        exits=(0, 1, 2, 10, 11, 130, 143),
+    ),
+    "config": Page(
+        (
+            Example("hicachectl config show --origin", "every value and where it comes from"),
+            Example("hicachectl config path", "which file is read"),
+            Example("hicachectl config show -o json", "for a program"),
+        )
+    ),
+    "profile": Page(
+        (
+            Example("hicachectl profile list", "the profiles that come with the tool"),
+            Example("hicachectl profile show cpu-demo", "each value with its reason"),
+            Example("hicachectl profile validate my-profile.yaml", "check a file, with line numbers"),
+        )
+    ),
+    "schema": Page(
+        (
+            Example("hicachectl schema", "every document there is"),
+            Example("hicachectl schema run > run.schema.json", "save one for a validator"),
+            Example("hicachectl schema run/1", "a version by its number"),
+        )
+    ),
+    "explain": Page(
+        (
+            Example("hicachectl explain HC-CAPACITY", "the page of one code"),
+            Example("hicachectl explain", "every code with its first line"),
+            Example("hicachectl explain exit-codes", "what each exit code asks a runbook to do"),
+        )
+    ),
+    "completion": Page(
+        (
+            Example("hicachectl completion bash > ~/.local/share/bash-completion/completions/hicachectl", "for bash"),
+            Example("hicachectl completion zsh > ~/.zfunc/_hicachectl", "for zsh"),
+            Example("hicachectl completion fish > ~/.config/fish/completions/hicachectl.fish", "for fish"),
+        )
+    ),
+    "version": Page(
+        (
+            Example("hicachectl version", "the tool and its libraries"),
+            Example("hicachectl version -o json", "for a bug report or an inventory"),
+            Example("hicachectl version -o tsv", "one line a value"),
+        )
+    ),
+}
+
+
+def page_of(path: str) -> Page:
+    """Find the help facts of a command path such as "profile list". Pure.
+
+    Falls back to the nearest parent, whose examples that call this very command come first.
+    """
+    if path in PAGES:
+        return PAGES[path]
+    parent = page_of(path.rpartition(" ")[0])
+    mine = [e for e in parent.examples if e.line.startswith(f"hicachectl {path}")]
+    rest = [e for e in parent.examples if e not in mine]
+    return Page((*mine, *rest), parent.exits, parent.changes_host)

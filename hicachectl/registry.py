@@ -1,0 +1,37 @@
+"""Every command with its help line, group and module, so that `--help` and completion load no command.
+
+A module of `hicachectl.commands` has a Typer `app` or a function `command`; it is imported when the command is called.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["COMMANDS", "GROUPS", "Entry"]
+
+GROUPS = ("Does it pay?", "Set up", "Look up")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One top-level command: its word, what it does in one line, and its heading in the help."""
+
+    name: str
+    summary: str
+    group: str
+
+    @property
+    def module(self) -> str:
+        """The module that holds it. Pure."""
+        return f"hicachectl.commands.{self.name.replace('-', '_')}"
+
+
+COMMANDS: tuple[Entry, ...] = (
+    Entry("run", "Replay a trace through the cache tiers and report what they pay.", GROUPS[0]),
+    Entry("config", "Show the effective configuration and where each value comes from.", GROUPS[1]),
+    Entry("profile", "List, show and check profiles.", GROUPS[1]),
+    Entry("schema", "Print the JSON Schema of a command's document.", GROUPS[2]),
+    Entry("explain", "Print the page of an HC- code.", GROUPS[2]),
+    Entry("completion", "Print the completion script of a shell.", GROUPS[2]),
+    Entry("version", "Print the versions of the tool and its libraries.", GROUPS[2]),
+)

@@ -1,0 +1,65 @@
+"""An error for a person: what failed and where, why, what next; then the code that `explain` knows."""
+
+from __future__ import annotations
+
+from hicachectl.errors import (
+    ApplyFailed,
+    CapacityError,
+    ExitCode,
+    HicacheError,
+    HostError,
+    PlanStale,
+    StorageError,
+    UsageError,
+    VerifyMismatch,
+)
+from hicachectl.units import format_count
+
+__all__ = ["error_lines"]
+
+_WHY: tuple[tuple[type[HicacheError], str, str], ...] = (
+    (UsageError, "the command cannot be used as given", "correct it and run again"),
+    (HostError, "the host refused it", "see the page of the code below"),
+    (PlanStale, "the host is not as it was when the plan was made", "make a new plan: hicachectl tune plan"),
+    (ApplyFailed, "a step did not take effect", "read the lists above before anything else"),
+    (VerifyMismatch, "what was read differs from what was wanted", "look at the writer of the value, then decide"),
+    (CapacityError, "the terms above do not fit", "make one of the terms smaller"),
+    (StorageError, "the storage tier did not answer as expected", "check the storage path, then run again"),
+)
+
+
+def error_lines(error: HicacheError, *, trace: str | None = None) -> list[tuple[str, str | None]]:
+    """Lay an error out as (line, style): what, why, next, code. Pure.
+
+    The three lines are always there; a class's own words stand in where the error gives none. Terms of a sum and the
+    lists of a half-done change come between the first line and the reason.
+    """
+    why, hint = _defaults(error)
+    where = f"{error.where}: " if error.where else ""
+    lines: list[tuple[str, str | None]] = [(f"error: {where}{error.what}", "error")]
+    if isinstance(error, CapacityError) and error.terms:
+        width = max(len(name) for name, _ in error.terms)
+        for name, amount in error.terms:
+            number = format_count(amount) if isinstance(amount, int) else f"{amount:.3f}"
+            lines.append((f"         {name:<{width}}  {number:>15}", None))
+    if isinstance(error, ApplyFailed):
+        for label, items in (("applied", error.applied), ("rolled back", error.rolled_back), ("left", error.left)):
+            lines.append((f"         {label:<11}  {', '.join(items) or 'nothing'}", None))
+    lines.append((f"   why: {error.why or why}", None))
+    lines.append((f"  next: {error.hint or hint}", None))
+    if trace is not None:
+        lines.append((f" trace: {trace}", None))
+    lines.append((f"  code: {error.code}   (hicachectl explain {error.code})", "dim"))
+    return lines
+
+
+def _defaults(error: HicacheError) -> tuple[str, str]:
+    for kind, why, hint in _WHY:
+        if isinstance(error, kind):
+            return why, hint
+    if error.exit_code is ExitCode.BUG:
+        return (
+            "this is a fault of hicachectl, not of your input",
+            "report it with the trace file, or rerun with --debug",
+        )
+    return "see the page of the code below", f"hicachectl explain {error.code}"

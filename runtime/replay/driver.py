@@ -1,0 +1,257 @@
+"""Replay: a trace through the real cache, page by page proven. Compute is modelled, everything else happens.
+
+For each request, in file order: make its tokens and page keys, match, restore, wait, let the modelled engine compute the
+missing pages (their content follows from their keys), publish, release. Every page that comes back from a lower tier is
+compared with what it must hold before it becomes visible (`verify`).
+
+Transfers are real and measured; prefill is a + b n + c (end^2 - start^2) seconds of virtual time per request.
+Sequential in trace order, no output tokens are inserted, so multi-turn hits are a lower bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path as FilePath
+from time import perf_counter
+
+import numpy as np
+
+from hicachectl.errors import HicacheError, UsageError
+from hicachectl.runtime.cache import CacheConfig, HierarchicalCache, Restored, require_room
+from hicachectl.runtime.cost import CostModel
+from hicachectl.runtime.counters import CacheObserver
+from hicachectl.runtime.geometry import KVGeometry
+from hicachectl.runtime.keys import KEY_BYTES, Namespace, key64, page_keys
+from hicachectl.runtime.layout import Backend, Layout, require_compatible
+from hicachectl.runtime.memory.device_pool import DevicePool
+from hicachectl.runtime.memory.host_pool import HostPool
+from hicachectl.runtime.replay.content import PageContent
+from hicachectl.runtime.replay.record import Recorder
+from hicachectl.runtime.replay.request import Trace, TraceInfo, TraceRequest
+from hicachectl.runtime.replay.tokens import TokenMaker, check_page_tokens
+from hicachectl.runtime.storage.file import FileStorage
+from hicachectl.runtime.storage.object_keys import ObjectSpec, whole
+from hicachectl.runtime.tiers import Tier
+from hicachectl.runtime.transfer.backends import make_backend
+from hicachectl.runtime.transfer.engine import TransferEngine
+
+__all__ = ["PageMismatch", "Replay", "ReplayConfig", "Stop", "Verify"]
+
+
+class PageMismatch(HicacheError):
+    """A restored page does not hold what it must. Stops the replay."""
+
+    default_code = "HC-PAGE-MISMATCH"
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """Which restored pages are compared: every one (`every` 1), one in `every`, or none (0)."""
+
+    every: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Verify:
+        """Read `all`, `sample:N` (one page in N) or `off`. Pure. Raises UsageError.
+
+        >>> Verify.parse("sample:8").every
+        8
+        """
+        if text == "all":
+            return cls(1)
+        if text == "off":
+            return cls(0)
+        head, _, count = text.partition(":")
+        if head == "sample" and count.isdigit() and int(count) >= 1:
+            return cls(int(count))
+        raise UsageError(f"verify is {text!r}", hint="all, sample:N (one page in N) or off")
+
+    def __str__(self) -> str:
+        return {0: "off", 1: "all"}.get(self.every, f"sample:{self.every}")
+
+
+class Stop(Enum):
+    """Why a replay ended."""
+
+    COMPLETE = "complete"
+    LIMIT = "limit"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayConfig:
+    """What to replay on. `device_slots` None = as many as the longest request needs; `host_slots` 0 = no host tier.
+
+    `storage_path` None = no L3. `trace_name` becomes the namespace of the storage objects together with the geometry, so
+    that ids of different traces never meet in one folder.
+    """
+
+    geometry: KVGeometry
+    cache: CacheConfig
+    layout: Layout
+    backend: Backend
+    device_slots: int | None
+    host_slots: int
+    costs: CostModel
+    storage_path: FilePath | None = None
+    storage_bytes: int = 0
+    verify: Verify = Verify(1)
+    limit: int | None = None
+    trace_name: str = "trace"
+
+
+class Replay:
+    """Owns the pools, threads and storage of one replay; a context manager that frees them whatever happens."""
+
+    def __init__(self, trace: Trace, config: ReplayConfig, *, info: TraceInfo | None = None, observer: CacheObserver | None = None) -> None:
+        geometry = config.geometry
+        self.config = config
+        self.trace = trace
+        self.info = info if info is not None else trace.info()
+        self.page_note = check_page_tokens(self.info.block_tokens, geometry.page_tokens)
+        longest = max(1, self.info.max_input_tokens // geometry.page_tokens)
+        self.longest_pages = longest
+        self.device_slots = longest if config.device_slots is None else config.device_slots
+        require_room(longest, self.device_slots)
+        if config.host_slots:
+            require_compatible(config.layout, config.backend)
+        self._tokens = TokenMaker(self.info)
+        self._namespace = Namespace(cache_salt=f"trace {config.trace_name}") if config.storage_path is not None else Namespace()
+        self._content = PageContent(geometry.n_planes, geometry.chunk_bytes)
+        self._verify_count = 0
+        self.recorder = Recorder(geometry, self.info.n_requests if config.limit is None else min(config.limit, self.info.n_requests))
+        self.device_pool = DevicePool(geometry, self.device_slots)
+        self.host_pool: HostPool | None = None
+        self.engine: TransferEngine | None = None
+        self.storage: FileStorage | None = None
+        self._stop = False
+        try:
+            if config.host_slots:
+                self.host_pool = HostPool(geometry, config.host_slots, config.layout)
+                self.engine = TransferEngine(self.device_pool, self.host_pool, make_backend(config.backend, config.layout))
+            if config.storage_path is not None:
+                spec = ObjectSpec(
+                    model=geometry.name, dtype=geometry.dtype, kind=geometry.kind.value, page_tokens=geometry.page_tokens, object_layout=config.layout.object_layout.value,
+                    n_layers=geometry.n_layers,
+                )
+                self.storage = FileStorage(config.storage_path, config.storage_bytes, whole(spec, geometry.page_bytes))
+            self.cache = HierarchicalCache(
+                self.device_pool,
+                self.host_pool,
+                self.engine,
+                config.costs,
+                config.cache,
+                storage=self.storage,
+                observer=observer,
+                verify_restored=self._verify if config.verify.every else None,
+            )
+        except BaseException:
+            self._free()
+            raise
+        self._planes = self.device_pool.planes_numpy()
+
+    def __enter__(self) -> Replay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def stop(self) -> None:
+        """Ask `run` to end after the request in hand; safe to call from a signal handler."""
+        self._stop = True
+
+    def run(self, progress: Callable[[Recorder], None] | None = None) -> Stop:
+        """Replay every request and return why it ended. `progress` is called after each request, in this thread.
+
+        Raises PageMismatch when a restored page holds a wrong byte, UsageError for a broken trace line.
+        """
+        recorder, config = self.recorder, self.config
+        recorder.start()
+        ended = Stop.COMPLETE
+        for request in self._requests():
+            if self._stop:
+                ended = Stop.INTERRUPTED
+                break
+            self._serve(request)
+            if progress is not None:
+                progress(recorder)
+        else:
+            if self._stop:
+                ended = Stop.INTERRUPTED
+            elif config.limit is not None and self.info.n_requests > config.limit:
+                ended = Stop.LIMIT
+        self.cache.drain(config.cache.restore_timeout_s)
+        recorder.finish()
+        self.cache.check()
+        recorder.checks_passed += 1
+        return ended
+
+    def _requests(self) -> Iterator[TraceRequest]:
+        limit = self.config.limit
+        for n, request in enumerate(self.trace):
+            if limit is not None and n >= limit:
+                return
+            yield request
+
+    def _serve(self, traced: TraceRequest) -> None:
+        """One request through the ten steps."""
+        cache, page_tokens = self.cache, self.config.geometry.page_tokens
+        began = perf_counter()
+        tokens = self._tokens.tokens(traced, traced.input_tokens)
+        keys = page_keys(tokens, page_tokens, namespace=self._namespace)
+        request = cache.match(tokens, keys, namespace=self._namespace)
+        try:
+            cache.restore(request)
+            ready = cache.wait_restored(request)
+            missing = request.n_pages - ready
+            slots = cache.allocate(request, missing)
+            if slots is not None and missing:
+                self._content.fill(self._planes, slots, key64(keys[ready * KEY_BYTES :]))
+            cache.publish(request)
+        finally:
+            account = cache.release(request)
+        self.recorder.add(traced, account, keys, self.config.costs.recompute, perf_counter() - began)
+
+    def _verify(self, restored: Restored) -> None:
+        """Compare restored pages with what their keys say they hold. Raises PageMismatch naming page, tier, slot, byte."""
+        assert restored.keys is not None
+        slots, seeds, host = restored.device_slots, key64(restored.keys), restored.host_slots
+        first, every = restored.first_page, self.config.verify.every
+        picked = np.arange(-self._verify_count % every, len(slots), every)
+        self._verify_count += len(slots)
+        if every > 1:
+            slots, seeds = slots[picked], seeds[picked]
+        wrong = self._content.first_mismatch(self._planes, slots, seeds)
+        self.recorder.pages_verified += len(slots) if wrong is None else wrong.page
+        if wrong is None:
+            return
+        self.recorder.pages_mismatched += 1
+        at = int(picked[wrong.page])
+        tier = Tier(restored.source).name.lower()
+        raise PageMismatch(
+            f"page {first + at} restored from {tier}: byte {wrong.offset} of plane {wrong.plane} is {wrong.got:#04x}, must be {wrong.want:#04x}",
+            where=f"{tier} tier, host slot {int(host[at])}, device slot {wrong.slot}",
+            why="the bytes changed between backup and restore",
+            hint="check this machine's memory and the copy backend; run again with --backend cpu to compare",
+        )
+
+    def close(self) -> None:
+        """Stop threads and free pools."""
+        cache = getattr(self, "cache", None)
+        try:
+            if cache is not None:
+                cache.close()
+        finally:
+            self._free()
+
+    def _free(self) -> None:
+        if self.engine is not None:
+            self.engine.close()
+        if self.storage is not None:
+            self.storage.close()
+        if self.host_pool is not None:
+            self.host_pool.close()
+        self._planes = None  # type: ignore[assignment]
+        self.device_pool.close()

@@ -1,0 +1,122 @@
+"""One request on its way through the cache: its state, what it hit, and why it missed the rest. Pure.
+
+Ranges of a request's pages, all absolute and half-open (D <= L <= L + S <= n_pages):
+
+    [0, D)          device-ready at the match: usable at once               hit, tier device
+    [D, L)          held by the host tier                                   hit, tier host
+    [L, L + S)      storage said it holds them                              hit, tier storage
+    [L + S, n)      nowhere: computed                                       missed, by reason
+    tail            fewer than page_tokens tokens: computed, never cached   missed, partial_page
+
+`used_pages` ends where the engine starts computing: D plus what a restore brought up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+
+from hicachectl.errors import InvariantBroken
+from hicachectl.runtime.keys import Namespace
+from hicachectl.runtime.reasons import MissReason
+from hicachectl.runtime.tickets import LoadTicket
+from hicachectl.runtime.tree import Lease, Match, Slots
+
+__all__ = ["Account", "Phase", "Request"]
+
+
+class Phase(Enum):
+    """Where a request stands; `Request.move` allows only the steps of `_NEXT`."""
+
+    MATCHED = "matched"
+    RESTORING = "restoring"
+    READY = "ready"
+    RELEASED = "released"
+
+
+_NEXT = {
+    Phase.MATCHED: {Phase.RESTORING, Phase.RELEASED},
+    Phase.RESTORING: {Phase.READY, Phase.RELEASED},
+    Phase.READY: {Phase.READY, Phase.RELEASED},
+    Phase.RELEASED: set(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What one request cost and saved, in tokens and pages. The parts add up to the input (checked at construction)."""
+
+    input_tokens: int
+    page_tokens: int
+    pages_total: int
+    device_hit_pages: int
+    host_hit_pages: int
+    storage_hit_pages: int
+    used_pages: int
+    restored_host_pages: int
+    restored_storage_pages: int
+    restore_wait_s: float
+    missed_tokens: Mapping[MissReason, int]
+
+    def __post_init__(self) -> None:
+        missed, used = sum(self.missed_tokens.values()), self.used_pages * self.page_tokens
+        if missed + used != self.input_tokens:
+            raise InvariantBroken(f"used {used} + missed {missed} tokens = {missed + used}, input {self.input_tokens}")
+
+    @property
+    def hit_pages(self) -> int:
+        """Logical length at the match over all tiers."""
+        return self.device_hit_pages + self.host_hit_pages + self.storage_hit_pages
+
+
+@dataclass(slots=True)
+class Request:
+    """A request the cache knows, from `match` to `release`. Written by the cache alone."""
+
+    serial: int
+    tokens: bytes
+    keys: bytes | None
+    namespace: Namespace
+    priority: int
+    page_tokens: int
+    match: Match
+    lease: Lease
+    storage_pages: int
+    missed_flags: np.ndarray | None
+    """Flags of the seen-keys memory for the pages no tier holds, read at the match."""
+    phase: Phase = Phase.MATCHED
+    ready_pages: int = 0
+    """Pages usable on the device now; never ahead of a finished copy."""
+    cut_reason: MissReason = MissReason.RESTORE_DEARER
+    """Why the hit pages that were not restored were not."""
+    planned_pages: int = 0
+    """How far the restore means to get."""
+    counted_pages: int = 0
+    """Pages whose hit count already includes this request."""
+    loads: list[LoadTicket] = field(default_factory=list)
+    restored_host_pages: int = 0
+    restored_storage_pages: int = 0
+    restore_wait_s: float = 0.0
+    allocated: Slots | None = None
+    """Device slots handed out by `allocate` and not yet published: the request's own."""
+    used_pages: int = 0
+    failed: bool = False
+
+    def move(self, phase: Phase) -> None:
+        """Go to `phase`; raises InvariantBroken when that step does not exist."""
+        if phase not in _NEXT[self.phase]:
+            raise InvariantBroken(f"request {self.serial} cannot go from {self.phase.value} to {phase.value}")
+        self.phase = phase
+
+    @property
+    def n_pages(self) -> int:
+        """Whole pages of the request."""
+        return self.match.n_pages
+
+    @property
+    def input_tokens(self) -> int:
+        """All tokens of the request, the incomplete tail included."""
+        return len(self.tokens) // 4

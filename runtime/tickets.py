@@ -1,0 +1,104 @@
+"""Copies under way: what the tree must keep in place until they are over. Values; the cache moves them on.
+
+A ticket names its pages as a range of a path, `[start, end)` above or at `node`. A node that splits keeps its identity as
+the lower part, so walking up from `node` finds the range again whatever was split meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from hicachectl.runtime.tree import Lease, Node, Slots
+
+__all__ = ["BackupTicket", "Copy", "LoadTicket", "ReadOp", "StoreTicket", "WriteOp"]
+
+
+class Copy(Protocol):
+    """What the cache needs of a transfer: see `transfer.engine.Transfer`."""
+
+    @property
+    def done(self) -> bool: ...
+    @property
+    def error(self) -> Exception | None: ...
+    @property
+    def n_bytes(self) -> int: ...
+    @property
+    def wall_s(self) -> float: ...
+    def wait(self, timeout_s: float | None = None) -> bool: ...
+
+
+class ReadOp(Protocol):
+    """What the cache needs of a storage read: see `storage.prefetch.PrefetchOp`."""
+
+    @property
+    def done(self) -> bool: ...
+    @property
+    def n_ok(self) -> int: ...
+    @property
+    def wall_s(self) -> float: ...
+    def wait(self, timeout_s: float | None = None) -> bool: ...
+    def cancel(self) -> None: ...
+
+
+class WriteOp(Protocol):
+    """What the cache needs of a storage write: see `storage.backup.BackupOp`."""
+
+    @property
+    def done(self) -> bool: ...
+    @property
+    def n_ok(self) -> int: ...
+    @property
+    def wall_s(self) -> float: ...
+    def wait(self, timeout_s: float | None = None) -> bool: ...
+
+
+@dataclass(slots=True, eq=False)
+class BackupTicket:
+    """Device -> host. The nodes of the range carry it in `node.backup`; their host slots are the tree's already."""
+
+    node: Node
+    start: int
+    end: int
+    copy: Copy
+    doomed: bool = False
+    """The pages above lost their backup meanwhile, so these must not stay backed up either."""
+
+
+@dataclass(slots=True, eq=False)
+class LoadTicket:
+    """Host -> device, for pages of the host tier (`read` is None) or just read from storage.
+
+    Until it is over, `device_slots` (and for storage `host_slots`) are private to it. It holds a lease of its own, so a
+    request that goes away does not pull the pages from under the copy.
+    """
+
+    lease: Lease
+    tokens: bytes
+    keys: bytes | None
+    start: int
+    end: int
+    device_slots: Slots
+    host_slots: Slots
+    copy: Copy | None
+    read: ReadOp | None
+    after: LoadTicket | None = None
+    """The load whose pages lie just above; this one is published after it."""
+    buffers: list[np.ndarray] | None = None
+    """Staging for layouts in which a page is not contiguous; None when storage read straight into the pool."""
+    over: bool = False
+    arrived: int = 0
+    """Absolute page the range is proven and published up to; `start` when it failed."""
+
+
+@dataclass(slots=True, eq=False)
+class StoreTicket:
+    """Host -> storage. The nodes of the range carry it in `node.store`."""
+
+    node: Node
+    start: int
+    end: int
+    keys: bytes
+    write: WriteOp

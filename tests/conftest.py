@@ -1,0 +1,11 @@
+"""Test helpers beside this file (`shared_data`) are importable by name from every test folder."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+# Import mode importlib puts nothing on sys.path; the repository root must stay off it (`import runtime` would work).
+_HERE = str(Path(__file__).resolve().parent)
+if _HERE not in sys.path:
+    sys.path.insert(0, _HERE)
