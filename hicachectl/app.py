@@ -120,10 +120,7 @@ def _trace(cli: Context, error: BaseException, argv: Sequence[str]) -> str | Non
 def _usage_error(error: Any) -> UsageError:
     ctx = getattr(error, "ctx", None)
     path = ctx.command_path if ctx is not None else "hicachectl"
-    if type(error).__name__ == "NoArgsIsHelpError":
-        what = "no command given"
-    else:
-        what = error.format_message().strip().rstrip(".")
+    what = error.format_message().strip().rstrip(".")
     return UsageError(what, where=path, why="the command line does not parse", hint=f"{path} --help")
 
 

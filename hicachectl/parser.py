@@ -28,7 +28,7 @@ _PREFIX = "hicachectl_global_"
 
 def build_root(commands: Sequence[Entry] = COMMANDS) -> Any:
     """Make the root group of `commands`. Imports none of them."""
-    root = _Root(name="hicachectl", params=_global_params(), rich_markup_mode=None, no_args_is_help=True)
+    root = _Root(name="hicachectl", params=_global_params(), rich_markup_mode=None)
     root.entries = {entry.name: entry for entry in commands}
     root.context_settings = {"help_option_names": ["-h", "--help"]}
     return root
@@ -94,6 +94,7 @@ def _prepare(command: Any, path: str) -> None:
     taken = {text for param in command.params for text in [*param.opts, *param.secondary_opts]}
     command.params.extend(p for p in _global_params() if not taken.intersection(p.opts))
     command.rich_markup_mode = None
+    command.no_args_is_help = False  # a missing word is an error with nothing on stdout
     command.get_help = lambda ctx: _help(command, path, ctx)
     children = getattr(command, "commands", None)
     if children is not None:
