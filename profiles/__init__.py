@@ -1,1 +1,18 @@
-"""YAML profiles, each value with its reason. Data only."""
+"""Profiles as YAML data; each value carries its reason and its source."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+__all__ = ["profile_names", "profile_text"]
+
+
+def profile_names() -> tuple[str, ...]:
+    """Return the names of the profiles in this package, sorted. Reads the list of files only."""
+    files = resources.files(__name__).iterdir()
+    return tuple(sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml")))
+
+
+def profile_text(name: str) -> str:
+    """Return the YAML of one profile of this package. Reads the file. `name` is one of `profile_names()`."""
+    return resources.files(__name__).joinpath(f"{name}.yaml").read_text(encoding="utf-8")

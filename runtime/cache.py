@@ -735,6 +735,8 @@ class HierarchicalCache:
             node.store = None
             node.stored = node.depth + node.n_pages <= ticket.start + n_ok
         self.counters.stored_pages += n_ok
+        if n_ok:
+            self.costs.observe(Path.STORAGE_WRITE, n_ok * self.geometry.page_bytes, ticket.write.wall_s)
         self.counters.store_failed_pages += ticket.end - ticket.start - n_ok
         if self.seen is not None and n_ok:
             self.seen.add(key64(ticket.keys[: n_ok * KEY_BYTES]), SeenFlag.STORED)

@@ -4,8 +4,12 @@ A page key is SHA-256(previous page's 32-byte digest, then this page's token ids
 default namespace starts from nothing; any other chain starts from a seed that takes the place of the previous digest.
 Bigram keys hash, for every unit of a page, the pair (token i, token i+1).
 
+KV events name pages by 64 bits of a chain of their own: `SeedTag.EVENT` keys put through `event_hashes`. In the default
+namespace both chains are one and the hash is the first 16 hex digits of the page key.
+
 Source: sgl-project/sglang 0.5.23, `srt/mem_cache/utils.py` (`get_hash_str`, `storage_namespace_seed`,
-`hash_str_to_int64`); read in the wheel.
+`hash_str_to_int64`, `compute_node_event_hash_values`) and `srt/disaggregation/kv_events.py` (`kv_event_namespace_seed`,
+`namespaced_block_hash`); read in the wheel.
 
 Tokens travel as bytes, 4 a token; keys travel as bytes, 32 a page, concatenated. This module runs in the tokenizer's
 thread, incrementally per conversation (`KeyChain`), never in the scheduling loop. Pure.
@@ -30,6 +34,8 @@ __all__ = [
     "Namespace",
     "SeedTag",
     "bigram_page_keys",
+    "chain_seed",
+    "event_hashes",
     "key64",
     "namespace_seed",
     "page_keys",
@@ -40,7 +46,7 @@ TOKEN_BYTES = 4
 
 
 class SeedTag(Enum):
-    """The purpose of a chain. In the default namespace both chains are the same."""
+    """What a seed is for. In the default namespace there is none, and both chains are the same."""
 
     STORAGE = b"sglang-cache-namespace-v1"
     EVENT = b"sglang-kv-event-namespace-v1"
@@ -76,7 +82,7 @@ def page_keys(
     ('df3f619804a92fdb', 32)
     """
     _check_sizes(tokens, page_tokens, parent)
-    previous = parent if parent is not None else namespace_seed(namespace, tag=tag) or b""
+    previous = parent if parent is not None else chain_seed(namespace, tag=tag) or b""
     return _chain(tokens, page_tokens * TOKEN_BYTES, previous)
 
 
@@ -97,12 +103,12 @@ def bigram_page_keys(
     (32, 64)
     """
     _check_sizes(tokens, page_tokens, parent)
-    previous = parent if parent is not None else namespace_seed(namespace, tag=tag) or b""
+    previous = parent if parent is not None else chain_seed(namespace, tag=tag) or b""
     return _chain(_bigrams(tokens), 2 * page_tokens * TOKEN_BYTES, previous)
 
 
 def namespace_seed(namespace: Namespace, *, tag: SeedTag = SeedTag.STORAGE) -> bytes | None:
-    """Derive the 32 bytes a namespace's chains start from; None for the default namespace. Pure.
+    """Derive the 32 bytes that stand for a namespace; None for the default namespace. Pure.
 
     Presence and UTF-8 length are hashed too, so absent, empty and joined parts never meet.
 
@@ -119,6 +125,39 @@ def namespace_seed(namespace: Namespace, *, tag: SeedTag = SeedTag.STORAGE) -> b
         encoded = part.encode("utf-8")
         digest.update(b"\x01" + len(encoded).to_bytes(8, "little") + encoded)
     return digest.digest()
+
+
+def chain_seed(namespace: Namespace, *, tag: SeedTag = SeedTag.STORAGE) -> bytes | None:
+    """Derive the 32 bytes that take the place of the digest before a chain's first page; None when there are none. Pure.
+
+    A storage chain starts from the namespace's seed. An event chain starts from a hash of the salt alone: `event_hashes`
+    brings the namespace in at its end.
+
+    >>> chain_seed(Namespace(extra_key="lora-7"), tag=SeedTag.EVENT) is None
+    True
+    """
+    if tag is SeedTag.STORAGE:
+        return namespace_seed(namespace)
+    if namespace.cache_salt is None:
+        return None
+    return sha256(b"sglang-cache-salt-v1\0" + namespace.cache_salt.encode("utf-8")).digest()
+
+
+def event_hashes(keys: bytes, namespace: Namespace = DEFAULT_NAMESPACE) -> npt.NDArray[np.int64]:
+    """Turn event-chain keys (32 bytes a page) into the signed block hashes of KV events, int64 [n_pages]. Pure.
+
+    Pages of different namespaces never share one: SGLang's "dynamo" event format. Its plain format leaves `extra_key`
+    out, so one hash may name two pages, and a removal would hide the other.
+
+    >>> int(event_hashes(bytes.fromhex("ff" * 7 + "fe" + "00" * 24))[0])
+    -2
+    """
+    plain = key64(keys)
+    seed = namespace_seed(namespace, tag=SeedTag.EVENT)
+    if seed is None:
+        return plain.view(np.int64)
+    hashes = (sha256(seed + int(value).to_bytes(8, "big")).digest()[:8] for value in plain)
+    return np.frombuffer(b"".join(hashes), dtype=">i8").astype(np.int64)
 
 
 def key64(keys: bytes) -> npt.NDArray[np.uint64]:
@@ -159,7 +198,7 @@ class KeyChain:
         _check_sizes(b"", page_tokens, None)
         self._page_tokens = page_tokens
         self._bigram = bigram
-        self._previous = namespace_seed(namespace, tag=tag) or b""
+        self._previous = chain_seed(namespace, tag=tag) or b""
         self._tail = b""
         self._keys = bytearray()
 

@@ -133,7 +133,7 @@ class Replay:
                 self.engine = TransferEngine(self.device_pool, self.host_pool, make_backend(config.backend, config.layout))
             if config.storage_path is not None:
                 spec = ObjectSpec(
-                    model=geometry.name, dtype=geometry.dtype, page_tokens=geometry.page_tokens, object_layout=config.layout.object_layout.value,
+                    model=geometry.name, dtype=geometry.dtype, kind=geometry.kind.value, page_tokens=geometry.page_tokens, object_layout=config.layout.object_layout.value,
                     n_layers=geometry.n_layers,
                 )
                 self.storage = FileStorage(config.storage_path, config.storage_bytes, whole(spec, geometry.page_bytes))
@@ -185,6 +185,7 @@ class Replay:
         self.cache.drain(config.cache.restore_timeout_s)
         recorder.finish()
         self.cache.check()
+        recorder.checks_passed += 1
         return ended
 
     def _requests(self) -> Iterator[TraceRequest]:

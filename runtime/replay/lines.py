@@ -33,7 +33,7 @@ _ONE_A_LINE = "a trace is one JSON object a line; `jq -c .` makes one line of a 
 class Fields:
     """One JSON object of a trace file and where it stands; every getter checks what it returns.
 
-    `inside` is the way to a nested object, such as `requests[3].`; "" for the line itself.
+    `inside` is the way to a nested object, such as `requests[3]`; "" for the line itself.
     """
 
     __slots__ = ("inside", "line", "path", "values")
@@ -44,9 +44,14 @@ class Fields:
         self.line = line
         self.inside = inside
 
+    @property
+    def where(self) -> str:
+        """Where the object stands, file:line."""
+        return f"{self.path}:{self.line}"
+
     def refuse(self, what: str, hint: str | None = None) -> NoReturn:
         """Raise UsageError at this line."""
-        raise UsageError(f"{self.inside}{what}", where=f"{self.path}:{self.line}", hint=hint)
+        raise UsageError(f"{self.inside}: {what}" if self.inside else what, where=self.where, hint=hint)
 
     def check_keys(self, required: Collection[str], optional: Collection[str] = ()) -> None:
         """Raise UsageError for the first unknown key, with the nearest known one, or for the first missing key."""
@@ -85,6 +90,13 @@ class Fields:
             self.refuse(f"{key} is {_show(value)}, not a string")
         return value
 
+    def flag(self, key: str, *, default: bool) -> bool:
+        """Return true or false; `default` where the key is absent."""
+        value = self.values.get(key, default)
+        if type(value) is not bool:
+            self.refuse(f"{key} is {_show(value)}, not true or false")
+        return value
+
     def objects(self, key: str) -> list[Fields]:
         """Return a list of nested objects, each knowing its way."""
         value = self.values[key]
@@ -93,7 +105,8 @@ class Fields:
         for at, item in enumerate(value):
             if type(item) is not dict:
                 self.refuse(f"{key}[{at}] is {_show(item)}, not an object")
-        return [Fields(item, self.path, self.line, f"{self.inside}{key}[{at}].") for at, item in enumerate(value)]
+        way = f"{self.inside}." if self.inside else ""
+        return [Fields(item, self.path, self.line, f"{way}{key}[{at}]") for at, item in enumerate(value)]
 
     def ids(self, key: str, *, n_blocks: int, count_rule: str, repeats: bool = False) -> Blocks:
         """Return block ids as int64.

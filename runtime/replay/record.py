@@ -35,6 +35,8 @@ class Recorder:
         self.n_requests = 0
         self.pages_verified = 0
         self.pages_mismatched = 0
+        self.checks_passed = 0
+        """Times all laws of tree, slots and leases were checked and held."""
         self.started_s = 0.0
         self.elapsed_s = 0.0
 

@@ -40,7 +40,8 @@ class TraceRequest:
 class TraceInfo:
     """What one pass over a trace tells; `scopes` is the number of id scopes, 0 when ids mean the same everywhere.
 
-    `max_block_id` is None when no request names a block. `span_s` is last time - first time. `warnings` are sentences
+    `max_block_id` is None when no request names a block. `names_partial_blocks` is False when the tokens past the last
+    whole block of some request have no id. `span_s` is last time - first time. `warnings` are sentences
     for the operator, each with its count and the first place.
     """
 
@@ -54,6 +55,7 @@ class TraceInfo:
     total_blocks: int
     max_block_id: int | None
     scopes: int
+    names_partial_blocks: bool
     span_s: float
     warnings: tuple[str, ...] = ()
 
@@ -87,6 +89,7 @@ def summarize(requests: Iterable[TraceRequest], *, format_name: str, path: str |
     """
     n = total_in = total_out = total_blocks = max_in = max_scope = backward = 0
     max_id: int | None = None
+    named = True
     first_s = last_s = 0.0
     first_backward = ""
     for request in requests:
@@ -102,14 +105,15 @@ def summarize(requests: Iterable[TraceRequest], *, format_name: str, path: str |
         total_blocks += len(request.blocks)
         max_in = max(max_in, request.input_tokens)
         max_scope = max(max_scope, request.scope)
+        named = named and len(request.blocks) * block_tokens >= request.input_tokens
         if len(request.blocks):
             highest = int(request.blocks.max())
             max_id = highest if max_id is None else max(max_id, highest)
-    warnings = ()
+    warnings: tuple[str, ...] = ()
     if backward:
         warnings = (f"{backward} requests are earlier than the one before ({first_backward}); file order is kept",)
     return TraceInfo(
         format=format_name, path=path, block_tokens=block_tokens, n_requests=n, max_input_tokens=max_in,
         total_input_tokens=total_in, total_output_tokens=total_out, total_blocks=total_blocks, max_block_id=max_id,
-        scopes=max_scope, span_s=last_s - first_s, warnings=warnings,
+        scopes=max_scope, names_partial_blocks=named, span_s=last_s - first_s, warnings=warnings,
     )  # fmt: skip

@@ -94,8 +94,9 @@ class TokenMaker:
         numbers = self._numbers(request.scope, request.blocks[:n_blocks])
         if n_blocks > len(request.blocks):
             numbers = np.concatenate((numbers, self._tail(request, n_blocks - len(request.blocks))))
-        block_tokens = np.add.outer(numbers * np.uint32(self.block_tokens), self._offsets)
-        return block_tokens.astype("<u4", copy=False).reshape(-1)[:n_tokens].tobytes()
+        first = numbers * np.uint32(self.block_tokens)
+        whole = (first[:, None] + self._offsets).astype("<u4", copy=False)
+        return whole.reshape(-1)[:n_tokens].tobytes()
 
     def _numbers(self, scope: int, ids: Blocks) -> npt.NDArray[np.uint32]:
         if self._direct:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hicachectl.errors import UsageError
-from hicachectl.runtime.replay import formats
+from hicachectl.runtime.replay import formats, sessions, trace1
 from hicachectl.runtime.replay.lines import Fields, read_lines
+from hicachectl.runtime.replay.notes import Notes
 from hicachectl.runtime.replay.request import Trace, TraceInfo, TraceRequest, summarize
 
 __all__ = ["Trace", "TraceFile", "TraceInfo", "TraceRequest", "open_trace"]
@@ -24,28 +26,29 @@ def open_trace(path: str | Path, *, session_gap_s: float = 60.0) -> TraceFile:
     12031
     """
     path = Path(path)
+    if not 0 <= session_gap_s < math.inf:
+        raise UsageError(f"session gap {session_gap_s} s is not a time of zero or more", hint="the default is 60")
     first = next(read_lines(path), None)
     if first is None:
         raise UsageError("the trace is empty", where=str(path), hint="a trace has one JSON object a line")
     format_ = _recognise(first)
-    return TraceFile(path, format_.name, format_.block_tokens(first), session_gap_s, format_.read)
+    return TraceFile(path, format_, format_.block_tokens(first), session_gap_s)
 
 
 class TraceFile:
     """A trace in a file. Each iteration reads the file again, streaming, and refuses the first broken line."""
 
-    def __init__(self, path: Path, format_name: str, block_tokens: int, session_gap_s: float, read: Reader) -> None:
+    def __init__(self, path: Path, format_: _Format, block_tokens: int, session_gap_s: float) -> None:
         self.path = path
         self.session_gap_s = session_gap_s
-        self._format = format_name
+        self._format = format_
         self._block_tokens = block_tokens
-        self._read = read
         self._info: TraceInfo | None = None
 
     @property
     def format(self) -> str:
         """Name of the format."""
-        return self._format
+        return self._format.name
 
     @property
     def block_tokens(self) -> int:
@@ -54,16 +57,25 @@ class TraceFile:
 
     def __iter__(self) -> Iterator[TraceRequest]:
         """Stream the requests in replay order. Raises UsageError (file:line) at the first broken line."""
-        return self._read(read_lines(self.path), self)
+        return self._format.read(read_lines(self.path), self.session_gap_s, Notes())
 
     def info(self) -> TraceInfo:
-        """Summarize the trace; the first call reads the whole file, streaming, later calls remember."""
+        """Summarize the trace; the first call reads the whole file, streaming, later calls remember.
+
+        Raises UsageError (file:line) at the first broken line, and when there are no requests.
+        """
         if self._info is None:
-            self._info = summarize(self, format_name=self._format, path=str(self.path), block_tokens=self._block_tokens)
+            notes = Notes()
+            info = summarize(
+                self._format.read(read_lines(self.path), self.session_gap_s, notes),
+                format_name=self._format.name,
+                path=str(self.path),
+                block_tokens=self._block_tokens,
+            )
+            if not info.n_requests:
+                raise UsageError("the trace holds no requests", where=str(self.path))
+            self._info = replace(info, warnings=info.warnings + notes.sentences())
         return self._info
-
-
-Reader = Callable[[Iterable[Fields], TraceFile], Iterator[TraceRequest]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +86,18 @@ class _Format:
     sign: str
     keys: tuple[str, ...]
     block_tokens: Callable[[Fields], int]
-    read: Reader
+    read: Callable[[Iterator[Fields], float, Notes], Iterator[TraceRequest]]
 
 
 _FORMATS = (
-    _Format("mooncake", "timestamp", formats.MOONCAKE_KEYS, lambda _: formats.MOONCAKE_BLOCK_TOKENS,
-            lambda lines, _: formats.read_mooncake(lines)),
+    _Format("trace/1", "trace", trace1.HEADER_KEYS, trace1.header_block_tokens,
+            lambda lines, gap_s, notes: trace1.read_trace1(lines)),
+    _Format("kv-cache-tester", "requests", sessions.SESSION_KEYS, sessions.session_block_tokens,
+            lambda lines, gap_s, notes: sessions.read_sessions(lines, gap_s)),
+    _Format("qwen-bailian", "chat_id", formats.QWEN_KEYS, lambda first: formats.QWEN_BLOCK_TOKENS,
+            lambda lines, gap_s, notes: formats.read_qwen(lines, notes)),
+    _Format("mooncake", "timestamp", formats.MOONCAKE_KEYS, lambda first: formats.MOONCAKE_BLOCK_TOKENS,
+            lambda lines, gap_s, notes: formats.read_mooncake(lines)),
 )  # fmt: skip
 
 
@@ -91,8 +109,12 @@ def _recognise(first: Fields) -> _Format:
     for format_ in _FORMATS:
         if format_.sign in first.values:
             return format_
-    best = max(_FORMATS, key=lambda format_: len(first.values.keys() & set(format_.keys)))
-    if len(first.values.keys() & set(best.keys)) >= 2:
+
+    def known(format_: _Format) -> int:
+        return len(first.values.keys() & set(format_.keys))
+
+    best = max(reversed(_FORMATS), key=known)  # equal counts: the format with fewer keys
+    if known(best) >= 2:
         return best
-    known = "; ".join(f"{format_.name}: {', '.join(format_.keys)}" for format_ in _FORMATS)
-    first.refuse(f"keys {', '.join(sorted(first.values)) or '(none)'} are no known trace format", f"known are {known}")
+    names = "; ".join(f"{format_.name}: {', '.join(format_.keys)}" for format_ in _FORMATS)
+    first.refuse(f"keys {', '.join(sorted(first.values)) or '(none)'} are no known trace format", f"known are {names}")

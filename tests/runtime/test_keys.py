@@ -15,6 +15,8 @@ from hicachectl.runtime.keys import (
     Namespace,
     SeedTag,
     bigram_page_keys,
+    chain_seed,
+    event_hashes,
     key64,
     namespace_seed,
     page_keys,
@@ -60,6 +62,40 @@ def test_two_zero_tokens_have_these_digests() -> None:
         "df3f619804a92fdb4057192dc43dd748ea778adc52bc498ce80524c014b81119",
         "f2a62dfa3c9319768c498e2cd3ce35d2350614b1c308bf597e6adff05c4ce653",
     ]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "keys", "bigram_keys"),
+    [
+        (
+            Namespace(),
+            [
+                "cf97adeedb59e05bfd73a2b4c2a8885708c4f4f70c84c64b27120e72ab733b72",
+                "4ebfa8a1f3c341517621838c6e1b9aa350307e3f00b3cbd1a07ef740f54396d6",
+            ],
+            [
+                "f721fe42aac11dcbfd1a17f24cc5765a0d5b6bc264d1c0b6581d775a7344c11f",
+                "c35ad698917936a474f7e55f3a4855eaee20585cd0bf156b1ae3a62666ba7220",
+            ],
+        ),
+        (
+            Namespace("lora-7", "tenant-1"),
+            [
+                "79d2db6b4092f11ffa46786ce8a3206544ad01bddc932288f2a94ad9f89f01f0",
+                "e6abeab0c02577e1c0f1adf78dc6292cd0ea30f16780f575756e3c572fc84bab",
+            ],
+            [
+                "23542a6f1e68fa54f95705673967a75e6abe25f9001eecb1a717a9af00cd7bc4",
+                "6d1bc2070a1d4fc6e886f1b03619d796cb16b0d05166c61906d9340c59d934b1",
+            ],
+        ),
+    ],
+)
+def test_keys_equal_those_of_sglang_itself(namespace: Namespace, keys: list[str], bigram_keys: list[str]) -> None:
+    # Recorded from the native hash of SGLang 0.5.23 (`srt/mem_cache/cpp_utils/hash_binding.cpp`): tokens 1-9, pages of 4.
+    tokens = packed(list(range(1, 10)))
+    assert hexes(page_keys(tokens, 4, namespace=namespace)) == keys
+    assert hexes(bigram_page_keys(tokens, 4, namespace=namespace)) == bigram_keys
 
 
 @given(token_lists, st.integers(1, 9))
@@ -113,6 +149,34 @@ def test_the_default_namespace_has_no_seed() -> None:
 def test_storage_and_event_chains_of_a_namespace_differ() -> None:
     tokens, namespace = packed([1, 2, 3, 4]), Namespace(cache_salt="tenant")
     assert page_keys(tokens, 2, namespace=namespace) != page_keys(tokens, 2, namespace=namespace, tag=SeedTag.EVENT)
+
+
+@pytest.mark.parametrize(
+    "namespace", [Namespace("lora", None), Namespace(None, "salt"), Namespace("lora", "salt"), Namespace("", "")]
+)
+def test_event_hashes_bring_the_namespace_in_at_the_end(namespace: Namespace) -> None:
+    ids = [5, 6, 7, 8, 9, 10]
+    salt = namespace.cache_salt
+    start = b"" if salt is None else hashlib.sha256(b"sglang-cache-salt-v1\0" + salt.encode()).digest()
+    chain = golden(ids, 2, start)
+    seed = namespace_seed(namespace, tag=SeedTag.EVENT)
+    assert seed is not None
+    want = [hashlib.sha256(seed + bytes.fromhex(text[:16])).digest()[:8] for text in chain]
+    keys = page_keys(packed(ids), 2, namespace=namespace, tag=SeedTag.EVENT)
+    assert hexes(keys) == chain
+    assert chain_seed(namespace, tag=SeedTag.EVENT) == (start or None)
+    assert event_hashes(keys, namespace).tolist() == [struct.unpack(">q", value)[0] for value in want]
+
+
+def test_event_hashes_of_the_default_namespace_are_the_first_16_hex_digits() -> None:
+    keys = page_keys(packed([1, 2, 3, 4]), 2)
+    assert event_hashes(keys).tolist() == [struct.unpack(">q", bytes.fromhex(text[:16]))[0] for text in hexes(keys)]
+
+
+def test_event_hashes_of_different_namespaces_never_meet() -> None:
+    spaces = [Namespace(a, b) for a in (None, "", "a") for b in (None, "", "b")]
+    seen = {int(event_hashes(page_keys(bytes(4), 1, namespace=n, tag=SeedTag.EVENT), n)[0]) for n in spaces}
+    assert len(seen) == len(spaces)
 
 
 @given(token_lists, st.integers(1, 4), st.integers(0, 10))

@@ -1,0 +1,108 @@
+"""The host tier: one range of host memory, in one of three layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hicachectl.errors import InvariantBroken, UsageError
+from hicachectl.runtime.geometry import KVGeometry
+from hicachectl.runtime.layout import Layout, PoolMap
+from hicachectl.runtime.memory.mapping import Mapping, Step, reserve
+
+__all__ = ["HostPool"]
+
+
+class HostPool:
+    """Memory of `n_slots` pages on the host, uint8, in the shape of `layout`.
+
+    `map_memory` makes the range (`mapping.reserve`); what it got is in `steps`. Who may touch which slot is the
+    allocator's business, not the pool's. Raises UsageError without slots, CapacityError when there is no memory.
+    """
+
+    def __init__(
+        self,
+        geometry: KVGeometry,
+        n_slots: int,
+        layout: Layout,
+        *,
+        map_memory: Callable[[int], Mapping] = reserve,
+    ) -> None:
+        if n_slots < 1:
+            raise UsageError(f"host pool of {n_slots} slots", hint="give at least 1 slot")
+        self.geometry = geometry
+        self.n_slots = n_slots
+        self.layout = layout
+        self.map = PoolMap(layout, geometry, n_slots)
+        mapping = map_memory(self.map.n_bytes)
+        self.steps: tuple[Step, ...] = mapping.steps
+        self._array: NDArray[np.uint8] | None = mapping.buffer[: self.map.n_bytes].reshape(self.map.shape)
+
+    @property
+    def array(self) -> NDArray[np.uint8]:
+        """The whole pool in the layout's own shape. Raises InvariantBroken after close()."""
+        if self._array is None:
+            raise InvariantBroken("the host pool is closed", where="host pool")
+        return self._array
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        """The same memory as a torch tensor."""
+        return torch.from_numpy(self.array)
+
+    @property
+    def n_bytes(self) -> int:
+        return self.map.n_bytes
+
+    @property
+    def page_is_contiguous(self) -> bool:
+        """Whether a page's bytes lie together, so that storage can read and write them in place."""
+        return self.layout.page_is_contiguous
+
+    def layer_view(self) -> NDArray[np.uint8]:
+        """Return the pool layer by layer, [plane, slot, token, byte], without a copy."""
+        return self.array.transpose(self.map.layer_order)
+
+    def page_bytes_view(self, slot: int) -> NDArray[np.uint8]:
+        """Return a page's bytes in place, 1-D, in the order of the layout (`layout.object_layout`).
+
+        Writing to it writes to the pool. Raises InvariantBroken when the layout scatters a page, or outside the pool.
+        """
+        if not self.page_is_contiguous:
+            raise InvariantBroken(f"a page is not contiguous in layout {self.layout.value}", where=f"host slot {slot}")
+        self._require(slot)
+        return self.array[slot].reshape(-1)
+
+    def read_page(self, slot: int) -> NDArray[np.uint8]:
+        """Copy a page out, [plane, chunk byte], whatever the layout. Raises InvariantBroken outside the pool."""
+        self._require(slot)
+        page = np.ascontiguousarray(self.layer_view()[:, slot])
+        if np.shares_memory(page, self.array):
+            page = page.copy()
+        return page.reshape(self.geometry.n_planes, self.geometry.chunk_bytes)
+
+    def write_page(self, slot: int, data: NDArray[np.uint8] | bytes | memoryview) -> None:
+        """Copy a page in, given plane by plane ([plane, chunk byte] or its bytes), whatever the layout.
+
+        Raises InvariantBroken when `data` is not a page's worth of bytes, or outside the pool.
+        """
+        self._require(slot)
+        page = data if isinstance(data, np.ndarray) else np.frombuffer(data, dtype=np.uint8)
+        if page.dtype != np.uint8 or page.size != self.geometry.page_bytes:
+            raise InvariantBroken(
+                f"write of {page.nbytes} bytes of {page.dtype}, a page has {self.geometry.page_bytes} of uint8",
+                where=f"host slot {slot}",
+            )
+        shape = (self.geometry.n_planes, self.geometry.page_tokens, self.geometry.token_plane_bytes)
+        self.layer_view()[:, slot] = page.reshape(shape)
+
+    def close(self) -> None:
+        """Give the memory back, as soon as nobody holds a view of it. May be called twice."""
+        self._array = None
+
+    def _require(self, slot: int) -> None:
+        if not 0 <= slot < self.n_slots:
+            raise InvariantBroken(f"slot {slot} outside [0, {self.n_slots})", where="host pool")

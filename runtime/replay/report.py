@@ -1,0 +1,358 @@
+"""The report of a replay as data: everything a screen, a JSON document or a page shows, computed once. Pure.
+
+Hit rates, each cold (every request counts) and warm (only the last half of the requests):
+
+    d1  hit pages / pages, the incomplete last page of a request counted as a page that never hits
+    d2  hit tokens / input tokens
+    d3  hit pages / whole pages: what an engine can cache
+
+Net gain = modelled prefill saved by restored pages - measured time requests waited for them. Backups and storage writes
+run beside the requests; their copy time is given apart (`background_s`), not hidden in the sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from hicachectl.runtime.cost import CostState
+from hicachectl.runtime.layout import Backend, Layout, compatible, segments, submissions
+from hicachectl.runtime.reasons import MissReason
+from hicachectl.runtime.replay.driver import Replay, Stop
+from hicachectl.runtime.replay.record import Recorder
+from hicachectl.runtime.transfer.backends import Direction
+
+if TYPE_CHECKING:
+    from hicachectl.runtime.cache import HierarchicalCache
+
+__all__ = [
+    "ByTier",
+    "Gain",
+    "HitRates",
+    "LayoutCost",
+    "PathTotals",
+    "Pools",
+    "Quantiles",
+    "ReplayReport",
+    "Window",
+    "make_report",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ByTier:
+    """A count for each tier."""
+
+    device: int
+    host: int
+    storage: int
+
+
+@dataclass(frozen=True, slots=True)
+class HitRates:
+    """Fractions in [0, 1]; None when nothing was asked. Definitions: this module's docstring."""
+
+    d1: float | None
+    d2: float | None
+    d3: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """Of `n` samples, in seconds; None without samples."""
+
+    n: int
+    mean_s: float | None
+    p50_s: float | None
+    p99_s: float | None
+    max_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PathTotals:
+    """One path between tiers: what moved and how fast while moving. `submissions` and `segments` are None where they have no meaning."""
+
+    pages: int
+    bytes: int
+    wall_s: float
+    bytes_per_s: float | None
+    transfers: int | None
+    submissions: int | None
+    segments: int | None
+    failed_pages: int
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutCost:
+    """What restoring `layouts_pages` pages costs in one layout.
+
+    `segments_run` and `segments_scattered` count the contiguous pieces when the slots are one run, or all apart: what a
+    copy piece by piece would submit. `submissions` is what this backend submits for scattered slots.
+    """
+
+    layout: str
+    segments_run: int
+    segments_scattered: int
+    submissions: int | None
+    backend: str
+    refused: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """Sizes of the tiers; host and storage are 0 when the tier is off."""
+
+    geometry: str
+    page_tokens: int
+    page_bytes: int
+    n_planes: int
+    chunk_bytes: int
+    layout: str
+    backend: str
+    device: str
+    device_slots: int
+    host_slots: int
+    device_bytes: int
+    host_bytes: int
+    storage_capacity_bytes: int
+    storage_used_bytes: int
+    storage_objects: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Seconds over the whole replay: `saved_s` modelled, `moved_s` and `background_s` measured, `net_s` = saved - moved."""
+
+    saved_s: float
+    moved_s: float
+    net_s: float
+    background_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Hits of requests `[start, end)` of the replay, as fractions of their input tokens."""
+
+    start: int
+    end: int
+    time_s: float
+    device: float
+    host: float
+    storage: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """Everything about one replay. Counts of pages unless the name says otherwise."""
+
+    trace: str
+    trace_format: str
+    trace_requests: int
+    block_tokens: int
+    notes: tuple[str, ...]
+    stop: str
+    requests: int
+    input_tokens: int
+    pages_total: int
+    pages_hit: int
+    pages_hit_by_tier: ByTier
+    pages_used: int
+    pages_restored: int
+    pages_restored_by_tier: ByTier
+    pages_verified: int
+    pages_mismatched: int
+    verify: str
+    missed_tokens: int
+    missed_tokens_by_reason: dict[str, int]
+    seen_keys_bound: int
+    hit_rate_cold: HitRates
+    hit_rate_warm: HitRates
+    pools: Pools
+    policies: dict[str, str]
+    paths: dict[str, PathTotals]
+    layouts: tuple[LayoutCost, ...]
+    layouts_pages: int
+    restore_wait: Quantiles
+    ttft_modelled: Quantiles
+    ttft_modelled_device_only: Quantiles
+    gain: Gain
+    cost_model: CostState
+    evicted_pages: ByTier
+    dropped_pages: int
+    failures_by_reason: dict[str, int]
+    checks_passed: int
+    elapsed_s: float
+    requests_per_s: float | None
+    windows: tuple[Window, ...]
+
+
+def make_report(replay: Replay, stop: Stop, *, n_windows: int = 60) -> ReplayReport:
+    """Sum up a finished replay."""
+    recorder, cache, config = replay.recorder, replay.cache, replay.config
+    counters, geometry = cache.counters, config.geometry
+    missed = {reason.value: counters.missed_tokens.get(reason, 0) for reason in MissReason}
+    notes = [*replay.info.warnings]
+    if replay.page_note:
+        notes.append(replay.page_note)
+    notes.append("output tokens are not inserted: hits of multi-turn sessions are a lower bound")
+    storage = replay.storage.stats() if replay.storage is not None else None
+    return ReplayReport(
+        trace=config.trace_name,
+        trace_format=replay.info.format,
+        trace_requests=replay.info.n_requests,
+        block_tokens=replay.info.block_tokens,
+        notes=tuple(notes),
+        stop=stop.value,
+        requests=counters.requests,
+        input_tokens=counters.input_tokens,
+        pages_total=counters.pages_total,
+        pages_hit=sum(counters.hit_pages),
+        pages_hit_by_tier=ByTier(*counters.hit_pages),
+        pages_used=counters.used_pages,
+        pages_restored=sum(counters.restored_pages),
+        pages_restored_by_tier=ByTier(*counters.restored_pages),
+        pages_verified=recorder.pages_verified,
+        pages_mismatched=recorder.pages_mismatched,
+        verify=str(config.verify),
+        missed_tokens=sum(missed.values()),
+        missed_tokens_by_reason=missed,
+        seen_keys_bound=config.cache.seen_keys,
+        hit_rate_cold=_rates(recorder, 0, geometry.page_tokens),
+        hit_rate_warm=_rates(recorder, recorder.n_requests // 2, geometry.page_tokens),
+        pools=Pools(
+            geometry=geometry.name,
+            page_tokens=geometry.page_tokens,
+            page_bytes=geometry.page_bytes,
+            n_planes=geometry.n_planes,
+            chunk_bytes=geometry.chunk_bytes,
+            layout=config.layout.value,
+            backend=config.backend.value,
+            device=str(replay.device_pool.tensor.device),
+            device_slots=replay.device_slots,
+            host_slots=config.host_slots,
+            device_bytes=replay.device_slots * geometry.page_bytes,
+            host_bytes=config.host_slots * geometry.page_bytes,
+            storage_capacity_bytes=config.storage_bytes if storage else 0,
+            storage_used_bytes=storage.used_bytes if storage else 0,
+            storage_objects=storage.n_objects if storage else 0,
+        ),
+        policies={
+            "write_policy": config.cache.write_policy.value,
+            "restore": config.cache.restore,
+            "eviction": config.cache.eviction.value,
+            "free_list": config.cache.free_list,
+            "ghost": str(config.cache.ghost_entries) if config.cache.ghost_entries else "off",
+        },
+        paths=_paths(replay),
+        layouts=_layout_costs(replay.longest_pages, config.backend, replay),
+        layouts_pages=replay.longest_pages,
+        restore_wait=_quantiles(recorder.column("restore_wait_s")[_restored(recorder)]),
+        ttft_modelled=_quantiles(recorder.column("ttft_s")),
+        ttft_modelled_device_only=_quantiles(recorder.column("ttft_device_only_s")),
+        gain=_gain(recorder, cache),
+        cost_model=config.costs.state(),
+        evicted_pages=ByTier(counters.evicted_pages[0], counters.evicted_pages[1], storage.evictions if storage else 0),
+        dropped_pages=counters.dropped_pages,
+        failures_by_reason=dict(counters.failures),
+        checks_passed=recorder.checks_passed,
+        elapsed_s=recorder.elapsed_s,
+        requests_per_s=recorder.n_requests / recorder.elapsed_s if recorder.elapsed_s > 0 else None,
+        windows=_windows(recorder, geometry.page_tokens, n_windows),
+    )
+
+
+def _restored(recorder: Recorder) -> npt.NDArray[np.bool_]:
+    return recorder.column("restored_host") + recorder.column("restored_storage") > 0
+
+
+def _rates(recorder: Recorder, first: int, page_tokens: int) -> HitRates:
+    hits = sum(float(recorder.column(name)[first:].sum()) for name in ("device_hit", "host_hit", "storage_hit"))
+    tokens = recorder.column("input_tokens")[first:]
+    whole = float(recorder.column("pages_total")[first:].sum())
+    all_pages = float(np.ceil(tokens / page_tokens).sum())
+    total_tokens = float(tokens.sum())
+    return HitRates(
+        d1=hits / all_pages if all_pages else None,
+        d2=hits * page_tokens / total_tokens if total_tokens else None,
+        d3=hits / whole if whole else None,
+    )
+
+
+def _quantiles(samples: npt.NDArray[np.float64]) -> Quantiles:
+    if not len(samples):
+        return Quantiles(0, None, None, None, None)
+    p50, p99 = np.percentile(samples, [50, 99])
+    return Quantiles(len(samples), float(samples.mean()), float(p50), float(p99), float(samples.max()))
+
+
+def _gain(recorder: Recorder, cache: HierarchicalCache) -> Gain:
+    saved, moved = float(recorder.column("saved_s").sum()), float(recorder.column("restore_wait_s").sum())
+    background = cache.counters.backup_s + (cache.storage.stats().write_s if cache.storage is not None else 0.0)
+    return Gain(saved, moved, saved - moved, background)
+
+
+def _paths(replay: Replay) -> dict[str, PathTotals]:
+    """Name -> totals, in the order load, backup, storage read, storage write; only paths that exist."""
+    paths: dict[str, PathTotals] = {}
+    counters, page_bytes = replay.cache.counters, replay.config.geometry.page_bytes
+    if replay.engine is not None:
+        for name, direction in (("host_to_device", Direction.LOAD), ("device_to_host", Direction.BACKUP)):
+            total = replay.engine.counters(direction)
+            paths[name] = PathTotals(
+                total.n_pages, total.n_bytes, total.wall_s, total.bytes_per_s, total.transfers, total.n_submissions, total.n_segments, total.failures
+            )
+    if replay.storage is not None:
+        stats = replay.storage.stats()
+        read_s, written = stats.read_s, stats.written_bytes
+        paths["storage_to_host"] = PathTotals(
+            counters.storage_read_pages, stats.read_bytes, read_s, stats.read_bytes / read_s if read_s else None, None, None, None,
+            counters.storage_read_failed_pages,
+        )  # fmt: skip
+        paths["host_to_storage"] = PathTotals(
+            written // page_bytes, written, stats.write_s, written / stats.write_s if stats.write_s else None, None, None, None,
+            counters.store_failed_pages + counters.store_dropped_pages,
+        )  # fmt: skip
+    return paths
+
+
+def _layout_costs(n_pages: int, backend: Backend, replay: Replay) -> tuple[LayoutCost, ...]:
+    """What restoring the longest request costs in every layout."""
+    geometry = replay.config.geometry
+    costs = []
+    for layout in Layout:
+        refused = compatible(layout, backend)
+        costs.append(
+            LayoutCost(
+                layout.value,
+                segments(layout, n_pages=n_pages, n_planes=geometry.n_planes, n_runs=1, page_tokens=geometry.page_tokens),
+                segments(layout, n_pages=n_pages, n_planes=geometry.n_planes, n_runs=n_pages, page_tokens=geometry.page_tokens),
+                None
+                if refused
+                else submissions(
+                    layout, backend, n_pages=n_pages, n_planes=geometry.n_planes, n_runs=n_pages,
+                    page_tokens=geometry.page_tokens, chunk_bytes=geometry.chunk_bytes,
+                ),
+                backend.value,
+                refused,
+            )
+        )
+    return tuple(costs)
+
+
+def _windows(recorder: Recorder, page_tokens: int, n_windows: int) -> tuple[Window, ...]:
+    n = recorder.n_requests
+    bounds = np.unique(np.linspace(0, n, min(n_windows, n) + 1).astype(int))
+    windows = []
+    for start, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        tokens = float(recorder.column("input_tokens")[start:end].sum())
+        parts = [
+            float(recorder.column(name)[start:end].sum()) * page_tokens / tokens if tokens else 0.0
+            for name in ("device_hit", "host_hit", "storage_hit")
+        ]
+        windows.append(Window(start, end, float(recorder.column("time_s")[end - 1]), *parts))
+    return tuple(windows)
+
+

@@ -1,0 +1,290 @@
+"""Two threads that move pages between device and host; whoever asks only enqueues.
+
+    caller ---load(host_slots, device_slots)----> queue --> thread "load"   --> backend.copy, a layer group at a time
+    caller ---backup(device_slots, host_slots)--> queue --> thread "backup" --> backend.copy, all planes at once
+
+    slots of a transfer   [enqueued, done)   owned by the transfer: the caller keeps them leased and does not free them
+    after done            owned by the caller again, whether it worked or not (`error`)
+
+A copy that fails ends its transfer with `error`; the engine goes on. Loads and backups share little on a link, so both
+threads run at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from queue import SimpleQueue
+from threading import Condition, Lock, Thread
+
+import numpy as np
+
+from hicachectl.errors import InvariantBroken, UsageError
+from hicachectl.runtime.memory.device_pool import DevicePool, require_slots
+from hicachectl.runtime.memory.host_pool import HostPool
+from hicachectl.runtime.memory.slots import Slots
+from hicachectl.runtime.transfer.backends import CopyBackend, Direction
+from hicachectl.runtime.transfer.device import device_order
+
+__all__ = ["DirectionCounters", "EngineState", "Transfer", "TransferEngine"]
+
+
+class EngineState(Enum):
+    """RUNNING takes transfers, CLOSING finishes those it has, CLOSED has joined its threads."""
+
+    RUNNING = "running"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class DirectionCounters:
+    """Totals of one direction since the start. Bytes, pages and wall_s count only what worked."""
+
+    transfers: int = 0
+    failures: int = 0
+    n_pages: int = 0
+    n_bytes: int = 0
+    n_submissions: int = 0
+    n_segments: int = 0
+    wall_s: float = 0.0
+    queued_s: float = 0.0
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """Rate while copying, or None before anything was copied."""
+        return self.n_bytes / self.wall_s if self.wall_s > 0 else None
+
+
+class Transfer:
+    """One set of pages on its way. Written by its submission thread, read by anyone.
+
+    `n_bytes`, `n_segments` and `n_submissions` grow with each layer group; `wall_s` is the time in the copies, `queued_s`
+    the time before them, both in seconds and set when done.
+    """
+
+    def __init__(
+        self, direction: Direction, device_slots: Slots, host_slots: Slots, mark: object, asked_s: float
+    ) -> None:
+        self.direction = direction
+        self.device_slots = device_slots
+        self.host_slots = host_slots
+        self.error: Exception | None = None
+        self.n_bytes = 0
+        self.n_segments = 0
+        self.n_submissions = 0
+        self.wall_s = 0.0
+        self.queued_s = 0.0
+        self._mark = mark
+        self._asked_s = asked_s
+        self._done = False
+        self._ready_layers = 0
+        self._changed = Condition(Lock())
+
+    @property
+    def n_pages(self) -> int:
+        return int(self.device_slots.size)
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, well or with `error`."""
+        return self._done
+
+    @property
+    def ok(self) -> bool:
+        """Whether every byte is there."""
+        return self._done and self.error is None
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until it has ended and say whether it has; then read `error`."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._done, timeout_s)
+
+    def wait_layer(self, layer: int, timeout_s: float | None = None) -> bool:
+        """Wait until the bytes of `layer`, in all pages, are there and say whether they are.
+
+        False when the time is over, or when the transfer failed before that layer.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._done or self._ready_layers > layer, timeout_s)
+            return self._ready_layers > layer
+
+    def _layers_ready(self, end_layer: int) -> None:
+        with self._changed:
+            self._ready_layers = end_layer
+            self._changed.notify_all()
+
+    def _end(self, error: Exception | None) -> None:
+        with self._changed:
+            self.error = error
+            self._done = True
+            self._changed.notify_all()
+
+
+class TransferEngine:
+    """Moves pages between one device pool and one host pool with one copy backend.
+
+    `layer_groups` are the layers of each group of a load, in order ("a small first one, so that compute starts early");
+    they add up to the model's layers. Without it a load is one group. `clock` returns seconds.
+    Starts two daemon threads. Raises UsageError when the groups do not add up, InvariantBroken when the pools differ.
+    """
+
+    def __init__(
+        self,
+        device_pool: DevicePool,
+        host_pool: HostPool,
+        backend: CopyBackend,
+        layer_groups: Sequence[int] | None = None,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        if device_pool.geometry != host_pool.geometry:
+            raise InvariantBroken(
+                f"device pool of {device_pool.geometry.name}, host pool of {host_pool.geometry.name}",
+                where="transfer engine",
+            )
+        n_layers = device_pool.geometry.n_layers
+        groups = [n_layers] if layer_groups is None else list(layer_groups)
+        if sum(groups) != n_layers or any(size < 1 for size in groups):
+            raise UsageError(
+                f"layer groups {groups} add up to {sum(groups)}, the model has {n_layers} layers",
+                hint="give positive counts that add up to the layers",
+            )
+        self._device_pool = device_pool
+        self._host_pool = host_pool
+        self._backend = backend
+        self._clock = clock
+        self._ends: dict[Direction, list[int]] = {
+            Direction.LOAD: [sum(groups[: i + 1]) for i in range(len(groups))],
+            Direction.BACKUP: [n_layers],
+        }
+        self._state = EngineState.RUNNING
+        self._gate = Lock()  # nothing is queued behind the end mark
+        self._drop_queued = False
+        self._counters = {direction: DirectionCounters() for direction in Direction}
+        self._queues: dict[Direction, SimpleQueue[Transfer | None]] = {d: SimpleQueue() for d in Direction}
+        self._orders = {direction: device_order(device_pool.device) for direction in Direction}
+        self._threads = [
+            Thread(target=self._serve, args=(direction,), name=f"hicache-{direction.value}", daemon=True)
+            for direction in Direction
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def state(self) -> EngineState:
+        return self._state
+
+    def load(self, host_slots: Slots, device_slots: Slots) -> Transfer:
+        """Ask for pages to come up, page i from `host_slots[i]` to `device_slots[i]`; returns at once.
+
+        The caller owns both lists again when the transfer is done. Raises InvariantBroken when the counts differ, a slot
+        is outside its pool, or the engine is closed.
+        """
+        return self._enqueue(Direction.LOAD, device_slots, host_slots)
+
+    def backup(self, device_slots: Slots, host_slots: Slots) -> Transfer:
+        """Ask for pages to go down, page i from `device_slots[i]` to `host_slots[i]`; returns at once.
+
+        As `load`. The device slots must not be written before it is done.
+        """
+        return self._enqueue(Direction.BACKUP, device_slots, host_slots)
+
+    def counters(self, direction: Direction) -> DirectionCounters:
+        """Return the totals of a direction; a transfer is in them before it is done."""
+        return self._counters[direction]
+
+    def close(self, *, finish: bool = True) -> None:
+        """Stop taking transfers, finish what is queued (or end it with an error), and join the threads.
+
+        May be called twice. The copy in progress is always finished.
+        """
+        with self._gate:
+            if self._state is EngineState.RUNNING:
+                self._state = EngineState.CLOSING
+                self._drop_queued = not finish
+                for queue in self._queues.values():
+                    queue.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._state = EngineState.CLOSED
+
+    def _enqueue(self, direction: Direction, device_slots: Slots, host_slots: Slots) -> Transfer:
+        if device_slots.size != host_slots.size:
+            raise InvariantBroken(
+                f"{direction.value} of {device_slots.size} device slots and {host_slots.size} host slots",
+                where="transfer engine",
+            )
+        require_slots(device_slots, self._device_pool.n_slots, f"{direction.value}, device slots")
+        require_slots(host_slots, self._host_pool.n_slots, f"{direction.value}, host slots")
+        mark = self._orders[direction].mark()
+        transfer = Transfer(direction, np.array(device_slots), np.array(host_slots), mark, self._clock())
+        with self._gate:
+            if self._state is not EngineState.RUNNING:
+                raise InvariantBroken(
+                    f"{direction.value} on an engine that is {self._state.value}", where="transfer engine"
+                )
+            self._queues[direction].put(transfer)
+        return transfer
+
+    def _serve(self, direction: Direction) -> None:
+        queue = self._queues[direction]
+        while (transfer := queue.get()) is not None:
+            error: Exception | None = None
+            if self._drop_queued:
+                error = InvariantBroken(f"{direction.value} dropped: the engine was closed", where="transfer engine")
+            else:
+                try:
+                    self._copy(transfer)
+                except Exception as failed:  # noqa: BLE001 - a thread's edge: whoever waits gets it in `error`
+                    error = failed
+            self._count(transfer, error)
+            transfer._end(error)
+
+    def _copy(self, transfer: Transfer) -> None:
+        direction, geometry = transfer.direction, self._device_pool.geometry
+        ends = self._ends[direction]
+        first = 0
+        groups = []
+        for end in ends:
+            groups.append((geometry.planes_of(first, end), end))
+            first = end
+        if transfer.n_pages:
+            widest = max(len(planes) for planes, _ in groups)
+            self._backend.prepare(direction, self._device_pool, self._host_pool, widest)
+        start_s = self._clock()
+        transfer.queued_s = start_s - transfer._asked_s
+        for planes, end in groups:
+            if transfer.n_pages:
+                with self._orders[direction].after(transfer._mark):
+                    took = self._backend.copy(
+                        direction,
+                        self._device_pool,
+                        self._host_pool,
+                        transfer.device_slots,
+                        transfer.host_slots,
+                        planes,
+                    )
+                transfer.n_submissions += took.n_submissions
+                transfer.n_segments += took.n_segments
+                transfer.n_bytes += transfer.n_pages * len(planes) * geometry.chunk_bytes
+            transfer.wall_s = self._clock() - start_s
+            transfer._layers_ready(end)
+
+    def _count(self, transfer: Transfer, error: Exception | None) -> None:
+        old = self._counters[transfer.direction]
+        if error is not None:
+            self._counters[transfer.direction] = replace(old, transfers=old.transfers + 1, failures=old.failures + 1)
+            return
+        self._counters[transfer.direction] = replace(
+            old,
+            transfers=old.transfers + 1,
+            n_pages=old.n_pages + transfer.n_pages,
+            n_bytes=old.n_bytes + transfer.n_bytes,
+            n_submissions=old.n_submissions + transfer.n_submissions,
+            n_segments=old.n_segments + transfer.n_segments,
+            wall_s=old.wall_s + transfer.wall_s,
+            queued_s=old.queued_s + transfer.queued_s,
+        )

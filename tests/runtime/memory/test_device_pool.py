@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from hicachectl.errors import InvariantBroken, UsageError
+from hicachectl.runtime.geometry import preset
+from hicachectl.runtime.memory.device_pool import DevicePool, require_slots
+
+GEOMETRY = preset("tiny-4k", 4)
+
+
+def test_a_pool_is_one_buffer_a_plane() -> None:
+    pool = DevicePool(GEOMETRY, 8)
+    assert tuple(pool.tensor.shape) == (4, 8, 8)
+    assert pool.tensor.dtype == torch.uint8
+    assert pool.tensor[1].is_contiguous()
+    assert pool.n_bytes == 8 * GEOMETRY.page_bytes
+
+
+def test_the_numpy_view_is_the_same_memory() -> None:
+    pool = DevicePool(GEOMETRY, 8)
+    pool.planes_numpy()[2, 3, 1] = 9
+    assert int(pool.tensor[2, 3, 1]) == 9
+
+
+def test_a_closed_pool_says_so_and_closes_twice() -> None:
+    pool = DevicePool(GEOMETRY, 8)
+    pool.close()
+    pool.close()
+    with pytest.raises(InvariantBroken, match="closed"):
+        pool.planes_numpy()
+
+
+def test_only_memory_of_the_processor_has_a_numpy_view() -> None:
+    with pytest.raises(InvariantBroken, match="meta"):
+        DevicePool(GEOMETRY, 8, "meta").planes_numpy()
+
+
+@pytest.mark.parametrize(("n_slots", "device", "named"), [(0, "cpu", "0 slots"), (8, "gpu0", "'gpu0'")])
+def test_a_pool_that_cannot_be_is_refused(n_slots: int, device: str, named: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        DevicePool(GEOMETRY, n_slots, device)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_is_not_there_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="cuda"):
+        DevicePool(GEOMETRY, 8, "cuda")
+
+
+def test_slots_outside_the_pool_are_named_before_they_become_addresses() -> None:
+    require_slots(np.array([0, 7], dtype=np.int32), 8, "here")
+    require_slots(np.array([], dtype=np.int32), 8, "here")
+    with pytest.raises(InvariantBroken, match=r"\[-1\]"):
+        require_slots(np.array([0, -1], dtype=np.int32), 8, "here")
+    with pytest.raises(InvariantBroken, match=r"\[8\]"):
+        require_slots(np.array([8], dtype=np.int32), 8, "here")
+    with pytest.raises(InvariantBroken, match="int64"):
+        require_slots(np.array([1]), 8, "here")  # type: ignore[arg-type]
