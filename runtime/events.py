@@ -125,7 +125,7 @@ class _Pending:
 class EventLog:
     """The events of one cache since the last `take`, and what each medium holds.
 
-    Memory: up to 37 bytes a page and medium, growing by doubling, and the events not taken yet: take them every tick.
+    Memory: up to 53 bytes a page and medium, growing by doubling, and the events not taken yet: take them every tick.
     Not safe for two threads at once.
 
     >>> log = EventLog(page_tokens=2)

@@ -24,7 +24,7 @@ class SeenFlag(IntFlag):
 class SeenKeys:
     """The last `capacity` distinct key prefixes with their flags; the first ones in leave first.
 
-    At most 37 bytes an entry, preallocated (`nbytes`). Not knowing a key means "never seen" only while `forgot_any` is
+    At most 53 bytes an entry, preallocated (`nbytes`). Not knowing a key means "never seen" only while `forgot_any` is
     False.
 
     >>> seen = SeenKeys(100)
