@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from hicachectl.runtime.keys import DEFAULT_NAMESPACE, TOKEN_BYTES, Namespace
-from hicachectl.runtime.keytable import KeyTable
 
 from hicachectl.errors import UsageError
+from hicachectl.runtime.keys import DEFAULT_NAMESPACE, TOKEN_BYTES, Namespace
+from hicachectl.runtime.keytable import KeyTable
 
 __all__ = [
     "MEDIUM_OF_TIER",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+
 from hicachectl.runtime.keytable import KeyTable
 
 __all__ = ["GhostList"]

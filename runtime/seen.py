@@ -6,6 +6,7 @@ from enum import IntFlag
 
 import numpy as np
 import numpy.typing as npt
+
 from hicachectl.runtime.keytable import KeyTable
 from hicachectl.runtime.reasons import MissReason
 
