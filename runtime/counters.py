@@ -10,7 +10,7 @@ from hicachectl.runtime.reasons import MissReason
 from hicachectl.runtime.tiers import Tier
 
 if TYPE_CHECKING:
-    from hicachectl.runtime.request import Account
+    from hicachectl.runtime.account import Account
 
 __all__ = ["CacheCounters", "CacheObserver"]
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
+from hicachectl.runtime.storage.base import PageBytes
 from hicachectl.runtime.tree import Lease, Node, Slots
 
 __all__ = ["BackupTicket", "Copy", "LoadTicket", "ReadOp", "StoreTicket", "WriteOp"]
@@ -86,7 +85,7 @@ class LoadTicket:
     read: ReadOp | None
     after: LoadTicket | None = None
     """The load whose pages lie just above; this one is published after it."""
-    buffers: list[np.ndarray] | None = None
+    buffers: list[PageBytes] | None = None
     """Staging for layouts in which a page is not contiguous; None when storage read straight into the pool."""
     over: bool = False
     arrived: int = 0

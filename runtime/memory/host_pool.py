@@ -74,7 +74,8 @@ class HostPool:
         if not self.page_is_contiguous:
             raise InvariantBroken(f"a page is not contiguous in layout {self.layout.value}", where=f"host slot {slot}")
         self._require(slot)
-        return self.array[slot].reshape(-1)
+        page: NDArray[np.uint8] = self.array[slot].reshape(-1)
+        return page
 
     def read_page(self, slot: int) -> NDArray[np.uint8]:
         """Copy a page out, [plane, chunk byte], whatever the layout. Raises InvariantBroken outside the pool."""

@@ -105,7 +105,14 @@ class ReplayConfig:
 class Replay:
     """Owns the pools, threads and storage of one replay; a context manager that frees them whatever happens."""
 
-    def __init__(self, trace: Trace, config: ReplayConfig, *, info: TraceInfo | None = None, observer: CacheObserver | None = None) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        config: ReplayConfig,
+        *,
+        info: TraceInfo | None = None,
+        observer: CacheObserver | None = None,
+    ) -> None:
         geometry = config.geometry
         self.config = config
         self.trace = trace
@@ -118,10 +125,14 @@ class Replay:
         if config.host_slots:
             require_compatible(config.layout, config.backend)
         self._tokens = TokenMaker(self.info)
-        self._namespace = Namespace(cache_salt=f"trace {config.trace_name}") if config.storage_path is not None else Namespace()
+        self._namespace = (
+            Namespace(cache_salt=f"trace {config.trace_name}") if config.storage_path is not None else Namespace()
+        )
         self._content = PageContent(geometry.n_planes, geometry.chunk_bytes)
         self._verify_count = 0
-        self.recorder = Recorder(geometry, self.info.n_requests if config.limit is None else min(config.limit, self.info.n_requests))
+        self.recorder = Recorder(
+            geometry, self.info.n_requests if config.limit is None else min(config.limit, self.info.n_requests)
+        )
         self.device_pool = DevicePool(geometry, self.device_slots)
         self.host_pool: HostPool | None = None
         self.engine: TransferEngine | None = None
@@ -130,10 +141,16 @@ class Replay:
         try:
             if config.host_slots:
                 self.host_pool = HostPool(geometry, config.host_slots, config.layout)
-                self.engine = TransferEngine(self.device_pool, self.host_pool, make_backend(config.backend, config.layout))
+                self.engine = TransferEngine(
+                    self.device_pool, self.host_pool, make_backend(config.backend, config.layout)
+                )
             if config.storage_path is not None:
                 spec = ObjectSpec(
-                    model=geometry.name, dtype=geometry.dtype, kind=geometry.kind.value, page_tokens=geometry.page_tokens, object_layout=config.layout.object_layout.value,
+                    model=geometry.name,
+                    dtype=geometry.dtype,
+                    kind=geometry.kind.value,
+                    page_tokens=geometry.page_tokens,
+                    object_layout=config.layout.object_layout.value,
                     n_layers=geometry.n_layers,
                 )
                 self.storage = FileStorage(config.storage_path, config.storage_bytes, whole(spec, geometry.page_bytes))

@@ -302,7 +302,14 @@ def _paths(replay: Replay) -> dict[str, PathTotals]:
         for name, direction in (("host_to_device", Direction.LOAD), ("device_to_host", Direction.BACKUP)):
             total = replay.engine.counters(direction)
             paths[name] = PathTotals(
-                total.n_pages, total.n_bytes, total.wall_s, total.bytes_per_s, total.transfers, total.n_submissions, total.n_segments, total.failures
+                total.n_pages,
+                total.n_bytes,
+                total.wall_s,
+                total.bytes_per_s,
+                total.transfers,
+                total.n_submissions,
+                total.n_segments,
+                total.failures,
             )
     if replay.storage is not None:
         stats = replay.storage.stats()
@@ -327,13 +334,26 @@ def _layout_costs(n_pages: int, backend: Backend, replay: Replay) -> tuple[Layou
         costs.append(
             LayoutCost(
                 layout.value,
-                segments(layout, n_pages=n_pages, n_planes=geometry.n_planes, n_runs=1, page_tokens=geometry.page_tokens),
-                segments(layout, n_pages=n_pages, n_planes=geometry.n_planes, n_runs=n_pages, page_tokens=geometry.page_tokens),
+                segments(
+                    layout, n_pages=n_pages, n_planes=geometry.n_planes, n_runs=1, page_tokens=geometry.page_tokens
+                ),
+                segments(
+                    layout,
+                    n_pages=n_pages,
+                    n_planes=geometry.n_planes,
+                    n_runs=n_pages,
+                    page_tokens=geometry.page_tokens,
+                ),
                 None
                 if refused
                 else submissions(
-                    layout, backend, n_pages=n_pages, n_planes=geometry.n_planes, n_runs=n_pages,
-                    page_tokens=geometry.page_tokens, chunk_bytes=geometry.chunk_bytes,
+                    layout,
+                    backend,
+                    n_pages=n_pages,
+                    n_planes=geometry.n_planes,
+                    n_runs=n_pages,
+                    page_tokens=geometry.page_tokens,
+                    chunk_bytes=geometry.chunk_bytes,
                 ),
                 backend.value,
                 refused,
@@ -354,5 +374,3 @@ def _windows(recorder: Recorder, page_tokens: int, n_windows: int) -> tuple[Wind
         ]
         windows.append(Window(start, end, float(recorder.column("time_s")[end - 1]), *parts))
     return tuple(windows)
-
-

@@ -26,11 +26,18 @@ import struct
 import zlib
 from collections.abc import Sequence
 
+from hicachectl.errors import StorageFault
 from hicachectl.runtime.storage.base import PageBytes
 
-from hicachectl.errors import StorageFault
-
-__all__ = ["HEADER_BYTES", "TEMP_PREFIX", "fault_of", "read_object", "remove_if_abandoned", "write_object"]
+__all__ = [
+    "HEADER_BYTES",
+    "TEMP_PREFIX",
+    "fault_of",
+    "read_object",
+    "remove_if_abandoned",
+    "set_recency",
+    "write_object",
+]
 
 HEADER_BYTES = 96
 TEMP_PREFIX = ".tmp-"
@@ -43,10 +50,10 @@ _PAD = bytes(HEADER_BYTES - _FIELDS.size - _CRC.size)
 _serial = itertools.count()
 
 
-def read_object(path: str, key: bytes, digest: bytes, page: PageBytes, recency_ns: int) -> str | None:
+def read_object(path: str, key: bytes, digest: bytes, page: PageBytes) -> str | None:
     """Read one object into `page`; return None when it is proven right, else what is wrong with it.
 
-    Fills `page` (its content is undefined when something is wrong) and sets the file's mtime to `recency_ns`.
+    Fills `page`, whose content is undefined when something is wrong.
     Raises OSError, FileNotFoundError among them.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -59,10 +66,7 @@ def read_object(path: str, key: bytes, digest: bytes, page: PageBytes, recency_n
         got = _read_all(fd, [memoryview(header), page.data])
         if got != wanted:
             return f"ended after {got} of {wanted} bytes"
-        reason = _disprove(header, key, digest, page)
-        if reason is None:
-            _set_mtime(fd, recency_ns)
-        return reason
+        return _disprove(header, key, digest, page)
     finally:
         os.close(fd)
 
@@ -83,7 +87,7 @@ def write_object(
             header = _FIELDS.pack(_MAGIC, _VERSION, HEADER_BYTES, 0, page.nbytes, key, digest)
             crc = zlib.crc32(page.data, zlib.crc32(header))
             _write_all(fd, [memoryview(header + _CRC.pack(crc) + _PAD), page.data])
-            _set_mtime(fd, recency_ns)
+            os.utime(fd, ns=(recency_ns, recency_ns))
             if fsync:
                 os.fsync(fd)
             os.replace(temp, path)
@@ -92,6 +96,11 @@ def write_object(
     except OSError:
         _remove(temp)
         raise
+
+
+def set_recency(path: str, recency_ns: int) -> None:
+    """Record when an object was last used as its file's mtime. Raises OSError, on a file of another user for one."""
+    os.utime(path, ns=(recency_ns, recency_ns), follow_symlinks=False)
 
 
 def remove_if_abandoned(temp: str) -> bool:
@@ -193,7 +202,3 @@ def _after(buffers: Sequence[memoryview], n: int) -> list[memoryview]:
         else:
             n -= buffer.nbytes
     return rest
-
-
-def _set_mtime(fd: int, at_ns: int) -> None:
-    os.utime(fd, ns=(at_ns, at_ns))

@@ -16,11 +16,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from hicachectl.errors import StorageError, StorageFault
 from hicachectl.runtime.storage.file_format import TEMP_PREFIX, fault_of, remove_if_abandoned
 from hicachectl.runtime.storage.file_index import ObjectId
 from hicachectl.runtime.storage.object_keys import KEY_BYTES, ObjectNamespace
-
-from hicachectl.errors import StorageError, StorageFault
 
 __all__ = ["EXTENSION", "FoundObject", "ScanReport", "prepare_folder", "relative_path", "scan_folder"]
 

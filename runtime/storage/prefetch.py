@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from hicachectl.errors import InvariantBroken
 from hicachectl.runtime.storage.base import PageBytes, StorageBackend, check_pages
 from hicachectl.runtime.storage.gate import LoadGate
-
-from hicachectl.errors import InvariantBroken
 
 __all__ = ["OpEnd", "PrefetchOp", "PrefetchPolicy", "PrefetchStats", "Prefetcher", "deadline_s"]
 

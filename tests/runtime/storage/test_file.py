@@ -504,5 +504,5 @@ def test_readers_and_writers_in_parallel_never_see_a_wrong_byte(open_storage: Op
     storage.check()
     on_disk = sum(p.stat().st_blocks * 512 for p in storage.root.rglob("*.page"))
     assert on_disk <= 8 * OBJECT
-    assert storage.stats().failures.keys() <= {"no_room"}
+    assert storage.stats().failures.keys() <= {"no_room", "recency"}  # recency: evicted between read and utime
     assert list(storage.root.rglob(".tmp-*")) == []
