@@ -172,7 +172,9 @@ class Restores:
         assert self._core.host_pool is not None
         if self._core.host_pool.page_is_contiguous:
             return [self._core.host_pool.page_bytes_view(int(slot)) for slot in host_slots], None
-        staging: list[PageBytes] = [np.empty(self._core.geometry.page_bytes, dtype=np.uint8) for _ in range(len(host_slots))]
+        staging: list[PageBytes] = [
+            np.empty(self._core.geometry.page_bytes, dtype=np.uint8) for _ in range(len(host_slots))
+        ]
         return staging, staging
 
     def _load_done(self, ticket: LoadTicket) -> bool:
