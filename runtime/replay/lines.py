@@ -161,7 +161,7 @@ def _parse(raw: bytes, path: Path, number: int) -> dict[str, Any]:
     if not raw.strip():
         raise UsageError("the line is empty", where=where, hint="remove the empty line")
     try:
-        value = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
+        value = json.loads(raw.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_no_key_twice)
     except RecursionError:
         raise UsageError("the JSON is nested too deeply", where=where, hint=_ONE_A_LINE) from None
     except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
@@ -174,6 +174,14 @@ def _parse(raw: bytes, path: Path, number: int) -> dict[str, Any]:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"key {next(key for key in keys if keys.count(key) > 1)!r} twice")
+    return values
 
 
 def _show(value: object) -> str:

@@ -76,6 +76,7 @@ def test_a_cut_or_damaged_stream_is_refused_at_its_line(tmp_path: Path, pack: An
         ("[1, 2]", "[1, 2] is not a JSON object", None),
         ("\xff", "not a JSON object", None),
         ("", "the line is empty", None),
+        ('{"timestamp": 0, "timestamp": 5}', "key 'timestamp' twice", None),
         ("[" * 100_000, "nested too deeply", None),
         (json.dumps(mooncake(timestamp=0)).replace("0,", "NaN,", 1), "NaN is no JSON number", None),
         (json.dumps(mooncake(timestamp=-1)), "timestamp is -1, not a time of zero or more", None),
