@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 from _bench import Row, arguments, report, timed
+
 from hicachectl.runtime.ghost import GhostList
 from hicachectl.runtime.keys import KeyChain, Namespace, SeedTag, bigram_page_keys, event_hashes, key64, page_keys
 from hicachectl.runtime.seen import SeenFlag, SeenKeys

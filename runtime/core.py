@@ -17,14 +17,31 @@ from hicachectl.runtime.memory.slots import SlotAllocator
 from hicachectl.runtime.request import Request
 from hicachectl.runtime.seen import SeenFlag, SeenKeys
 from hicachectl.runtime.storage.base import StorageBackend
+from hicachectl.runtime.storage.prefetch import PrefetchPolicy, deadline_s
 from hicachectl.runtime.tiers import Tier
 from hicachectl.runtime.transfer.engine import TransferEngine
 from hicachectl.runtime.tree import Evicted, Node, RadixTree, Slots
 from hicachectl.runtime.write_policy import WritePolicy
 
-__all__ = ["CacheConfig", "CacheCore", "Restored", "split_keys"]
+__all__ = ["CacheConfig", "CacheCore", "PrefetchWait", "Restored", "split_keys"]
 
 DEVICE, HOST = Tier.DEVICE, Tier.HOST
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchWait:
+    """How long a request waits for pages from storage: the policy and its terms, see `storage.prefetch.deadline_s`."""
+
+    policy: PrefetchPolicy = PrefetchPolicy.WAIT_COMPLETE
+    base_s: float = 1.0
+    per_ki_token_s: float = 0.25
+    max_s: float = 10.0
+
+    def seconds(self, n_tokens: int) -> float | None:
+        """Return the longest wait for `n_tokens`, None for as long as it takes. Pure."""
+        return deadline_s(
+            self.policy, n_tokens, base_s=self.base_s, per_ki_token_s=self.per_ki_token_s, max_s=self.max_s
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +50,7 @@ class CacheConfig:
 
     `strict` keeps the exact eviction order by waiting for a copy that holds the next victim (replay); without it a held
     victim is passed over (an engine must not wait). `seen_keys` bounds the memory behind "why no hit", `ghost_entries`
-    the ghost list (0 = off). `restore_timeout_s` bounds every wait for a copy; `storage_wait_s` the wait for storage reads.
+    the ghost list (0 = off). `restore_timeout_s` bounds every wait for a copy; `prefetch` the wait for storage reads.
     """
 
     write_policy: WritePolicy = WritePolicy.WRITE_THROUGH
@@ -47,7 +64,7 @@ class CacheConfig:
     strict: bool = False
     keep_keys: bool = False
     restore_timeout_s: float = 60.0
-    storage_wait_s: float = 60.0
+    prefetch: PrefetchWait = PrefetchWait()
     storage_queue_pages: int = 4096
 
 

@@ -14,9 +14,8 @@ from threading import Lock
 from types import TracebackType
 from typing import Any
 
-from hicachectl.runtime.metric_catalog import CATALOG, MetricKind, MetricSpec
-
 from hicachectl.errors import InvariantBroken, UsageError
+from hicachectl.runtime.metric_catalog import CATALOG, MetricKind, MetricSpec
 
 __all__ = [
     "Counter",

@@ -146,6 +146,7 @@ class Restores:
         assert host_slots is not None and device_slots is not None
         pages, buffers = self._page_buffers(host_slots)
         after = request.loads[-1] if request.loads else None
+        patience = self._core.config.prefetch.seconds(n * self._core.page_tokens)
         read = self._prefetcher.submit(split_keys(request.keys, start, start + n), pages)
         lease = self._core.tree.lease_node(request.lease.node)
         ticket = LoadTicket(
@@ -160,6 +161,7 @@ class Restores:
             read,
             after,
             buffers,
+            give_up_at_s=None if patience is None else perf_counter() + patience,
             arrived=start,
         )
         self.loads.append(ticket)
@@ -170,7 +172,9 @@ class Restores:
         assert self._core.host_pool is not None
         if self._core.host_pool.page_is_contiguous:
             return [self._core.host_pool.page_bytes_view(int(slot)) for slot in host_slots], None
-        staging = [np.empty(self._core.geometry.page_bytes, dtype=np.uint8) for _ in range(len(host_slots))]
+        staging: list[PageBytes] = [
+            np.empty(self._core.geometry.page_bytes, dtype=np.uint8) for _ in range(len(host_slots))
+        ]
         return staging, staging
 
     def _load_done(self, ticket: LoadTicket) -> bool:
@@ -229,9 +233,23 @@ class Restores:
             self.wait_copy(first, left)
 
     def wait_copy(self, ticket: LoadTicket, timeout_s: float | None) -> bool:
-        """Wait for the part of a load that is under way; False when `timeout_s` passed first."""
-        waiting = ticket.copy if ticket.copy is not None else ticket.read
-        return waiting is None or waiting.wait(timeout_s)
+        """Wait for the part of a load that is under way; False when `timeout_s` passed first.
+
+        A storage read past its deadline is cancelled: what has arrived counts.
+        """
+        if ticket.copy is not None:
+            return ticket.copy.wait(timeout_s)
+        if ticket.read is None:
+            return True
+        if ticket.give_up_at_s is not None:
+            patience = max(0.0, ticket.give_up_at_s - perf_counter())
+            if timeout_s is None or patience < timeout_s:
+                if ticket.read.wait(patience):
+                    return True
+                ticket.read.cancel()
+                self._core.counters.storage_reads_cut += 1
+                ticket.give_up_at_s = None
+        return ticket.read.wait(timeout_s)
 
     def _finish_load(self, ticket: LoadTicket) -> None:
         """Publish what a load brought up, all or nothing, or give its slots back when it failed."""

@@ -87,6 +87,8 @@ class LoadTicket:
     """The load whose pages lie just above; this one is published after it."""
     buffers: list[PageBytes] | None = None
     """Staging for layouts in which a page is not contiguous; None when storage read straight into the pool."""
+    give_up_at_s: float | None = None
+    """When (perf_counter) the wait for the storage read ends and what has arrived counts; None = never."""
     over: bool = False
     arrived: int = 0
     """Absolute page the range is proven and published up to; `start` when it failed."""

@@ -7,11 +7,11 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
-from hicachectl.runtime.keytable import KeyTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hicachectl.errors import InvariantBroken, UsageError
+from hicachectl.runtime.keytable import KeyTable
 
 # Few distinct keys, many of them with one home cell in a small table, and the extremes.
 keys = st.one_of(st.integers(0, 12), st.integers(0, 6).map(lambda n: n << 40), st.sampled_from([2**64 - 1, 2**63]))
@@ -44,7 +44,7 @@ class Model:
         return sum(self.entries.pop(key, None) is not None for key in batch)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.integers(1, 9), steps)
 def test_any_sequence_of_operations_equals_the_model(capacity: int, sequence: list[tuple[str, list[int], int]]) -> None:
     table, model = KeyTable(capacity), Model(capacity)

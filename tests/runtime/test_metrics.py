@@ -9,11 +9,11 @@ import urllib.error
 import urllib.request
 
 import pytest
+
+from hicachectl.errors import InvariantBroken, UsageError
 from hicachectl.runtime.metric_catalog import CATALOG, MetricKind
 from hicachectl.runtime.metrics import Metrics, prometheus_collector, serve
 from hicachectl.runtime.reasons import MissReason
-
-from hicachectl.errors import InvariantBroken, UsageError
 
 
 def exported(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
