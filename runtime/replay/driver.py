@@ -84,8 +84,7 @@ class Stop(Enum):
 class ReplayConfig:
     """What to replay on. `device_slots` None = as many as the longest request needs; `host_slots` 0 = no host tier.
 
-    `storage_path` None = no L3. `trace_name` becomes the namespace of the storage objects together with the geometry, so
-    that ids of different traces never meet in one folder.
+    `storage_path` None = no L3. `trace_name` is for the report only.
     """
 
     geometry: KVGeometry
@@ -272,3 +271,10 @@ class Replay:
             self.host_pool.close()
         self._planes = None  # type: ignore[assignment]
         self.device_pool.close()
+
+
+def _namespace(info: TraceInfo) -> Namespace:
+    """Keep the pages of different traces apart in one storage folder: ids mean something inside their trace only. Pure."""
+    return Namespace(
+        cache_salt=f"{info.format} {info.n_requests} {info.total_input_tokens} {info.total_blocks} {info.max_block_id}"
+    )
