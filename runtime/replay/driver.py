@@ -23,7 +23,7 @@ from hicachectl.runtime.cache import CacheConfig, HierarchicalCache, Restored, r
 from hicachectl.runtime.cost import CostModel
 from hicachectl.runtime.counters import CacheObserver
 from hicachectl.runtime.geometry import KVGeometry
-from hicachectl.runtime.keys import KEY_BYTES, Namespace, key64, page_keys
+from hicachectl.runtime.keys import DEFAULT_NAMESPACE, KEY_BYTES, Namespace, key64, page_keys
 from hicachectl.runtime.layout import Backend, Layout, require_compatible
 from hicachectl.runtime.memory.device_pool import DevicePool
 from hicachectl.runtime.memory.host_pool import HostPool
@@ -124,9 +124,7 @@ class Replay:
         if config.host_slots:
             require_compatible(config.layout, config.backend)
         self._tokens = TokenMaker(self.info)
-        self._namespace = (
-            Namespace(cache_salt=f"trace {config.trace_name}") if config.storage_path is not None else Namespace()
-        )
+        self._namespace = _namespace(self.info) if config.storage_path is not None else DEFAULT_NAMESPACE
         self._content = PageContent(geometry.n_planes, geometry.chunk_bytes)
         self._verify_count = 0
         self.recorder = Recorder(
