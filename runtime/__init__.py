@@ -28,7 +28,9 @@ READING_ORDER: tuple[str, ...] = (
     "storage",
     "counters",
     "events",
+    "cache_events",
     "metrics",
     "metric_catalog",
+    "metric_feed",
     "replay",
 )

@@ -47,8 +47,10 @@ class Restores:
         """Steps 3 to 5: decide how far to restore `request` and start the copies."""
         match = request.match
         lower = match.logical_pages - match.device_pages + request.storage_pages
+        request.restore_began_s = perf_counter()
         if not lower:
             request.planned_pages = match.device_pages
+            request.restore_reason = decide.RestoreReason.NOTHING
             return
         joined = self._join_running_loads(request)
         budget = self._device_budget(request, joined)
@@ -63,6 +65,7 @@ class Restores:
             mode=self._core.config.restore,
             budget_pages=budget,
         )
+        request.restore_reason = decision.reason
         request.cut_reason = (
             MissReason.IN_FLIGHT if decision.reason is decide.RestoreReason.BUDGET else MissReason.RESTORE_DEARER
         )
@@ -208,7 +211,7 @@ class Restores:
         if short:
             self._core.counters.storage_read_failed_pages += short
         if n_ok:
-            self._core.costs.observe(Path.STORAGE_READ, n_bytes, ticket.read.wall_s)
+            self._core.moved(Path.STORAGE_READ, n_ok, ticket.read)
 
     def _trim_load(self, ticket: LoadTicket, end: int) -> None:
         """Give back the slots of pages from `end` on, which did not arrive."""
@@ -268,7 +271,7 @@ class Restores:
                 return
             self._core.counters.load_s += copy.wall_s
             self._core.counters.load_bytes += copy.n_bytes
-            self._core.costs.observe(Path.HOST_READ, copy.n_bytes, copy.wall_s)
+            self._core.moved(Path.HOST_READ, ticket.end - ticket.start, copy)
             if self._core.verify_restored is not None:
                 keys = (
                     ticket.keys[ticket.start * KEY_BYTES : ticket.end * KEY_BYTES] if ticket.keys is not None else None
@@ -357,6 +360,8 @@ class Restores:
     def settle(self, request: Request, late: bool) -> None:
         """Close the restore of a request: what is ready now is what it may use."""
         match = request.match
+        if request.loads:
+            request.restore_s = perf_counter() - request.restore_began_s
         ready = match.device_pages
         for ticket in request.loads:
             arrived = min(ticket.arrived, match.logical_pages) if ticket.read is None else ticket.arrived

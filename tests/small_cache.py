@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+
 from hicachectl.runtime.account import Account
 from hicachectl.runtime.cache import CacheConfig, HierarchicalCache
 from hicachectl.runtime.cost import CostModel, RecomputeCost

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_cache import PAGE_TOKENS, SmallCache, tokens_of
+
 from hicachectl.errors import InvariantBroken
 from hicachectl.runtime.cache_events import CacheEvents
 from hicachectl.runtime.events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch
@@ -19,7 +21,6 @@ from hicachectl.runtime.tiers import Tier
 from hicachectl.runtime.transfer.backends import Direction, Submitted, make_backend
 from hicachectl.runtime.tree import Slots
 from hicachectl.runtime.write_policy import WritePolicy
-from small_cache import PAGE_TOKENS, SmallCache, tokens_of
 
 NAMESPACES = (
     DEFAULT_NAMESPACE,

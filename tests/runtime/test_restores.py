@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from small_cache import SmallCache
 
 from hicachectl.runtime.tiers import Tier
 from hicachectl.runtime.write_policy import WritePolicy
-from small_cache import SmallCache
 
 
 @pytest.mark.parametrize("policy", [WritePolicy.WRITE_THROUGH, WritePolicy.WRITE_THROUGH_SELECTIVE])
