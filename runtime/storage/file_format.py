@@ -79,11 +79,9 @@ def write_object(
     Creates the folder when it is missing. `fsync` makes the bytes durable before the name appears; without it a power
     cut may leave an object whose checksum fails, a miss. Raises OSError, with the temporary file gone.
     """
-    temp = f"{os.path.dirname(path)}/{TEMP_PREFIX}{os.getpid()}-{next(_serial)}-{os.urandom(4).hex()}"
-    fd = _create(temp)
+    fd, temp = _create_locked(os.path.dirname(path))
     try:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
             header = _FIELDS.pack(_MAGIC, _VERSION, HEADER_BYTES, 0, page.nbytes, key, digest)
             crc = zlib.crc32(page.data, zlib.crc32(header))
             _write_all(fd, [memoryview(header + _CRC.pack(crc) + _PAD), page.data])
@@ -93,7 +91,7 @@ def write_object(
             os.replace(temp, path)
         finally:
             os.close(fd)  # some file systems (NFS, quota) report a full disk only here
-    except OSError:
+    except BaseException:
         _remove(temp)
         raise
 
@@ -154,6 +152,22 @@ def _disprove(header: bytearray, key: bytes, digest: bytes, page: PageBytes) -> 
     return None if crc == want else f"has checksum {crc:08x}, not {want:08x}"
 
 
+def _create_locked(folder: str) -> tuple[int, str]:
+    """Make a temporary file that a scan will not take for a leftover; the caller closes and removes it."""
+    while True:
+        temp = f"{folder}/{TEMP_PREFIX}{os.getpid()}-{next(_serial)}-{os.urandom(4).hex()}"
+        fd = _create(temp)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if os.fstat(fd).st_nlink:
+                return fd, temp
+        except OSError:
+            os.close(fd)
+            _remove(temp)
+            raise
+        os.close(fd)  # a scan saw it before it was locked and removed it
+
+
 def _create(temp: str) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
@@ -167,7 +181,7 @@ def _remove(temp: str) -> None:
     try:
         os.unlink(temp)
     except FileNotFoundError:
-        return  # renamed already, or taken for a leftover by another process's scan
+        return  # renamed already, or the folder went away
 
 
 def _read_all(fd: int, buffers: Sequence[memoryview]) -> int:
