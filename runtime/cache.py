@@ -29,7 +29,7 @@ import numpy as np
 from hicachectl.errors import CapacityError, InvariantBroken, UsageError
 from hicachectl.runtime.account import Account, account_of
 from hicachectl.runtime.backups import Backups
-from hicachectl.runtime.core import CacheConfig, CacheCore, Restored
+from hicachectl.runtime.core import CacheConfig, CacheCore, Restored, split_keys
 from hicachectl.runtime.cost import CostModel
 from hicachectl.runtime.counters import CacheObserver, CacheProbe
 from hicachectl.runtime.keys import DEFAULT_NAMESPACE, KEY_BYTES, Namespace, key64
@@ -219,6 +219,8 @@ class HierarchicalCache:
             self._core.tell_stored(request, start, request.ready_pages, DEVICE)
         self.tree.touch(request.lease.node, counted_pages=request.counted_pages, priority=request.priority)
         request.counted_pages = request.lease.n_pages
+        if self.storage is not None and request.keys is not None:
+            self.storage.touch(split_keys(request.keys, 0, request.lease.n_pages))
         if self.host_slots is not None and request.ready_pages:
             self._backups.back_up(self._node_at(request, request.ready_pages), self._core.ghost_pages(request))
 

@@ -1,4 +1,4 @@
-"""Golden text at 80, 100 and 120 columns, ASCII, no colour. HICACHECTL_UPDATE_SCREENS=1 rewrites the files; read them."""
+"""Golden text at 80, 100 and 120 columns, ASCII, no colour. UPDATE_SCREENS=1 rewrites the files; read them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def draw(name: str, width: int) -> str:
 @pytest.mark.parametrize("name", sorted([*DRAWN, *CALLED]))
 def test_the_screen_is_as_recorded(name: str, width: int) -> None:
     text, path = draw(name, width), FOLDER / f"{name}-{width}.txt"
-    if os.environ.get("HICACHECTL_UPDATE_SCREENS"):
+    if os.environ.get("UPDATE_SCREENS"):
         path.write_text(text)
     assert text == path.read_text()
     assert text.isascii()
