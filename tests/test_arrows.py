@@ -1,4 +1,4 @@
-"""Who may import whom (DESIGN 2, STYLE 2), read off the source with ast; and what is loaded when everything is."""
+"""Who may import whom (docs/design.md#arrows), read off the source with ast; and what is loaded when everything is."""
 
 from __future__ import annotations
 

@@ -6,9 +6,8 @@
 The checksum is CRC-32 over the header fields and the page. The enemy is accident - a torn write after a power cut, a
 rotten sector, a truncated or misplaced file - and not an attacker, against whom no unkeyed sum helps. zlib's CRC-32
 finds every burst up to 32 bits and misses other damage once in 2^32; key, namespace and length are compared besides.
-It runs without the GIL at 2.7 GB/s on 64 KiB and 4.2 GB/s on 2 MiB pages where blake2b does 0.7 and 0.9 and SHA-256
-with processor support 1.7 (zlib 1.2, OpenSSL 3, one core of an AMD EPYC 7xx3 or later VM), and one prefetch thread
-does the reading.
+It runs without the GIL at 2.7 GB/s on 64 KiB and 4.2 GB/s on 2 MiB pages, three to four times as fast as blake2b
+(docs/facts.md#checksum), and one prefetch thread does the reading.
 
 A file is written under a temporary name in its own folder and renamed with os.replace, so a reader sees all of it or
 nothing and two writers of one name leave one whole object (their bytes are equal: the key names them). The writer holds

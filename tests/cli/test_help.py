@@ -1,4 +1,4 @@
-"""Rules 12, 13, 14, 16, 17: speed, environment, root, help, completion, logs."""
+"""Speed, environment, root, help, completion, logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules 1, 2, 8: stdout is the result, stderr the talk; formats; pipes."""
+"""Stdout is the result, stderr the talk; formats; pipes."""
 
 from __future__ import annotations
 
