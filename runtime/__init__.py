@@ -27,6 +27,7 @@ READING_ORDER: tuple[str, ...] = (
     "transfer",
     "storage",
     "counters",
+    "departures",
     "events",
     "cache_events",
     "metrics",

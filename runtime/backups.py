@@ -116,6 +116,8 @@ class Backups:
         if node.store is not None or node.resident_children[HOST] or node.load is not None:
             return
         slots = self._core.tree.drop(node, HOST)
+        self._core.departures.settle()
+        self._core.departures.settle()
         if len(slots):
             self._core.allocator(HOST).free(slots)
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from hicachectl.runtime.cost import CostModel, Path
 from hicachectl.runtime.counters import CacheCounters, CacheObserver, CacheProbe
+from hicachectl.runtime.departures import Departures
 from hicachectl.runtime.eviction import Eviction
 from hicachectl.runtime.ghost import GhostList
 from hicachectl.runtime.keys import KEY_BYTES, Namespace, key64
@@ -116,13 +117,15 @@ class CacheCore:
             or self.seen is not None
             or observer is not None
         )
+        self.departures = Departures(self.ghost if host_pool is not None else None, observer)
         self.tree = RadixTree(
             self.page_tokens,
             eviction=config.eviction,
             protected_hits=config.protected_hits,
             keep_keys=self.wants_keys,
-            observer=self if self.ghost is not None or observer is not None else None,
+            observer=self.departures if self.departures.wanted else None,
         )
+        self.departures.tree = self.tree
 
     def allocator(self, tier: Tier) -> SlotAllocator:
         """Return the slots of `tier`, which must exist."""
@@ -147,6 +150,7 @@ class CacheCore:
 
     def take_back(self, tier: Tier, evicted: Evicted) -> None:
         """Free and count what an eviction handed over."""
+        self.departures.settle()
         if len(evicted.slots):
             self.allocator(tier).free(evicted.slots)
             self.counters.evicted_pages[tier] += len(evicted.slots)
@@ -171,14 +175,6 @@ class CacheCore:
         self.ghost.discard(prefixes[: deepest + 1])
         self.counters.ghost_hits += 1
         return deepest + 1
-
-    def leaving(self, node: Node, tier: Tier, start: int, end: int, last_copy: bool) -> None:
-        """Hear from the tree that pages leave a tier: feeds the ghost list and the event log."""
-        keys = self.tree.keys_of(node, start, end)
-        if tier == DEVICE and last_copy and self.ghost is not None and self.host_pool is not None:
-            self.ghost.add(key64(keys))
-        if self.observer is not None:
-            self.observer.removed(keys, tier)
 
     def tell_stored(self, request: Request, start: int, end: int, tier: Tier) -> None:
         """Tell the observer that `tier` holds pages `[start, end)` of a request."""
