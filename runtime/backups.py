@@ -127,7 +127,10 @@ class Backups:
         keys = b"".join(self._core.tree.keys_of(n, n.depth, n.depth + n.n_pages) for n in nodes)
         slots = self._core.tree.slots_between(ticket.node, HOST, ticket.start, ticket.end)
         pool = self._core.host_pool
-        pages = [pool.page_bytes_view(s) if pool.page_is_contiguous else pool.read_page(s) for s in slots.tolist()]
+        pages = [
+            pool.page_bytes_view(slot) if pool.page_is_contiguous else pool.read_page(slot).reshape(-1)
+            for slot in slots.tolist()
+        ]
         names = split_keys(keys, 0, len(slots))
         write = self._store_queue.submit(names, pages)
         while write is None and self._core.config.strict and self.stores:
