@@ -266,10 +266,11 @@ class _Forest:
             node = tree.insert(self._head + own, slots, keys=keys).node
             if node.parent is not None and node.parent.parent is None and node.n_pages > self.leaf_pages:
                 tree.isolate(node, 0, self.head_pages)
-            if host:
-                start = self.head_pages if tree.n_pages[DOWN] else 0
-                tree.attach(node, DOWN, start, n_pages, slots[start:])
-            tree.touch(node)
+            with tree.lease_node(node):
+                if host:
+                    start = self.head_pages if tree.n_pages[DOWN] else 0
+                    tree.attach(node, DOWN, start, n_pages, slots[start:])
+                tree.touch(node)
             self._n += 1
 
 
