@@ -29,9 +29,9 @@ import numpy as np
 from hicachectl.errors import CapacityError, InvariantBroken, UsageError
 from hicachectl.runtime.account import Account, account_of
 from hicachectl.runtime.backups import Backups
-from hicachectl.runtime.core import CacheConfig, CacheCore, Restored
+from hicachectl.runtime.core import CacheConfig, CacheCore, Restored, split_keys
 from hicachectl.runtime.cost import CostModel
-from hicachectl.runtime.counters import CacheObserver
+from hicachectl.runtime.counters import CacheObserver, CacheProbe
 from hicachectl.runtime.keys import DEFAULT_NAMESPACE, KEY_BYTES, Namespace, key64
 from hicachectl.runtime.memory.device_pool import DevicePool
 from hicachectl.runtime.memory.host_pool import HostPool
@@ -120,6 +120,7 @@ class HierarchicalCache:
         Raises UsageError when keys are wanted and missing.
         """
         self.tick()
+        began = perf_counter()
         found = self.tree.match(tokens, namespace)
         if self.wants_keys and (keys is None or len(keys) < found.n_pages * KEY_BYTES):
             raise UsageError(
@@ -137,6 +138,7 @@ class HierarchicalCache:
             self._serial, tokens, keys, namespace, priority, self.page_tokens, found, lease, stored, flags
         )
         request.ready_pages = found.device_pages
+        request.match_s = perf_counter() - began
         self._open[request.serial] = request
         return request
 
@@ -217,6 +219,8 @@ class HierarchicalCache:
             self._core.tell_stored(request, start, request.ready_pages, DEVICE)
         self.tree.touch(request.lease.node, counted_pages=request.counted_pages, priority=request.priority)
         request.counted_pages = request.lease.n_pages
+        if self.storage is not None and request.keys is not None:
+            self.storage.touch(split_keys(request.keys, 0, request.lease.n_pages))
         if self.host_slots is not None and request.ready_pages:
             node = self._node_at(request, request.ready_pages)
             self._backups.back_up(node, self._core.ghost_pages(request), request.keys)
@@ -233,7 +237,13 @@ class HierarchicalCache:
         del self._open[request.serial]
         account = account_of(self._core, request)
         self.counters.add_account(account)
+        if self._core.probe is not None:
+            self._core.probe.released(account)
         return account
+
+    def attach(self, probe: CacheProbe | None) -> None:
+        """Let `probe` hear of copies, evictions and ended requests from now on; None = nobody."""
+        self._core.probe = probe
 
     def tick(self) -> None:
         """Move on what has finished: restored pages become ready, backed-up pages evictable. Never waits."""

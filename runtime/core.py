@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Literal
 
-from hicachectl.runtime.cost import CostModel
-from hicachectl.runtime.counters import CacheCounters, CacheObserver
+from hicachectl.runtime.cost import CostModel, Path
+from hicachectl.runtime.counters import CacheCounters, CacheObserver, CacheProbe
 from hicachectl.runtime.departures import Departures
 from hicachectl.runtime.eviction import Eviction
 from hicachectl.runtime.ghost import GhostList
@@ -19,6 +20,7 @@ from hicachectl.runtime.request import Request
 from hicachectl.runtime.seen import SeenFlag, SeenKeys
 from hicachectl.runtime.storage.base import StorageBackend
 from hicachectl.runtime.storage.prefetch import PrefetchPolicy, deadline_s
+from hicachectl.runtime.tickets import Timed
 from hicachectl.runtime.tiers import Tier
 from hicachectl.runtime.transfer.engine import TransferEngine
 from hicachectl.runtime.tree import Evicted, Node, RadixTree, Slots
@@ -100,6 +102,7 @@ class CacheCore:
         self.costs = costs
         self.storage = storage
         self.observer = observer
+        self.probe: CacheProbe | None = None
         self.verify_restored = verify_restored
         self.device_pool, self.host_pool, self.engine = device_pool, host_pool, engine
         self.counters = CacheCounters()
@@ -129,6 +132,21 @@ class CacheCore:
         slots = self.device_slots if tier == DEVICE else self.host_slots
         assert slots is not None
         return slots
+
+    def evict(self, tier: Tier, n: int, *, back_up_first: bool = False) -> Evicted:
+        """Take up to `n` pages out of `tier` in the configured order, and free and count their slots. See `RadixTree.evict`."""
+        began = perf_counter()
+        evicted = self.tree.evict(tier, n, strict=self.config.strict, back_up_first=back_up_first)
+        self.take_back(tier, evicted)
+        if self.probe is not None and len(evicted.slots):
+            self.probe.evicted(tier, len(evicted.slots), perf_counter() - began)
+        return evicted
+
+    def moved(self, path: Path, n_pages: int, timed: Timed) -> None:
+        """Note that `timed` moved `n_pages` > 0 whole pages: the cost model learns from it, the probe hears of it."""
+        self.costs.observe(path, n_pages * self.geometry.page_bytes, timed.wall_s)
+        if self.probe is not None:
+            self.probe.moved(path, n_pages, timed.wall_s, timed.queued_s)
 
     def take_back(self, tier: Tier, evicted: Evicted) -> None:
         """Free and count what an eviction handed over."""

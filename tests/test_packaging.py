@@ -1,4 +1,4 @@
-"""The traps of mapped folders (STYLE 3): what is in the wheel is what is in the folders. No network: no build isolation."""
+"""The traps of mapped folders: what is in the wheel is what is in the folders. No network: no build isolation."""
 
 from __future__ import annotations
 

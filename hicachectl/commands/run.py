@@ -184,7 +184,10 @@ def _reasons_of_nulls(data: object) -> dict[str, Fact]:
     """Give every null of the report its reason, by JSON pointer."""
     from hicachectl.envelope import unexplained_nulls
 
-    return {pointer: Fact(reason=_NULL_REASONS.get(pointer.rpartition("/")[2], "no samples")) for pointer in unexplained_nulls(data, {})}
+    return {
+        pointer: Fact(reason=_NULL_REASONS.get(pointer.rpartition("/")[2], "no samples"))
+        for pointer in unexplained_nulls(data, {})
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from hicachectl.errors import InvariantBroken, UsageError
 from hicachectl.runtime.geometry import KVGeometry
 from hicachectl.runtime.layout import Layout, PoolMap
 from hicachectl.runtime.memory.mapping import Mapping, Step, reserve
+from hicachectl.runtime.memory.numa import Placement, sample_placement
 
 __all__ = ["HostPool"]
 
@@ -52,6 +53,10 @@ class HostPool:
     def tensor(self) -> torch.Tensor:
         """The same memory as a torch tensor."""
         return torch.from_numpy(self.array)
+
+    def placement(self) -> Placement:
+        """Say on which NUMA nodes the pool's pages lie, from a sample, as the kernel reports it."""
+        return sample_placement(self.array.ctypes.data, self.n_bytes)
 
     @property
     def n_bytes(self) -> int:

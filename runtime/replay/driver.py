@@ -23,10 +23,12 @@ from hicachectl.runtime.cache import CacheConfig, HierarchicalCache, Restored, r
 from hicachectl.runtime.cost import CostModel
 from hicachectl.runtime.counters import CacheObserver
 from hicachectl.runtime.geometry import KVGeometry
-from hicachectl.runtime.keys import KEY_BYTES, Namespace, key64, page_keys
+from hicachectl.runtime.keys import DEFAULT_NAMESPACE, KEY_BYTES, Namespace, key64, page_keys
 from hicachectl.runtime.layout import Backend, Layout, require_compatible
 from hicachectl.runtime.memory.device_pool import DevicePool
 from hicachectl.runtime.memory.host_pool import HostPool
+from hicachectl.runtime.metric_feed import MetricFeed
+from hicachectl.runtime.metrics import Metrics
 from hicachectl.runtime.replay.content import PageContent
 from hicachectl.runtime.replay.record import Recorder
 from hicachectl.runtime.replay.request import Trace, TraceInfo, TraceRequest
@@ -84,8 +86,7 @@ class Stop(Enum):
 class ReplayConfig:
     """What to replay on. `device_slots` None = as many as the longest request needs; `host_slots` 0 = no host tier.
 
-    `storage_path` None = no L3. `trace_name` becomes the namespace of the storage objects together with the geometry, so
-    that ids of different traces never meet in one folder.
+    `storage_path` None = no L3. `trace_name` is for the report only.
     """
 
     geometry: KVGeometry
@@ -103,7 +104,10 @@ class ReplayConfig:
 
 
 class Replay:
-    """Owns the pools, threads and storage of one replay; a context manager that frees them whatever happens."""
+    """Owns the pools, threads and storage of one replay; a context manager that frees them whatever happens.
+
+    `observer` hears which pages a tier gains and loses, `metrics` is fed until `close` (serve it to look at a running replay).
+    """
 
     def __init__(
         self,
@@ -112,6 +116,7 @@ class Replay:
         *,
         info: TraceInfo | None = None,
         observer: CacheObserver | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         geometry = config.geometry
         self.config = config
@@ -125,9 +130,7 @@ class Replay:
         if config.host_slots:
             require_compatible(config.layout, config.backend)
         self._tokens = TokenMaker(self.info)
-        self._namespace = (
-            Namespace(cache_salt=f"trace {config.trace_name}") if config.storage_path is not None else Namespace()
-        )
+        self._namespace = _namespace(self.info) if config.storage_path is not None else DEFAULT_NAMESPACE
         self._content = PageContent(geometry.n_planes, geometry.chunk_bytes)
         self._verify_count = 0
         self.recorder = Recorder(
@@ -137,6 +140,7 @@ class Replay:
         self.host_pool: HostPool | None = None
         self.engine: TransferEngine | None = None
         self.storage: FileStorage | None = None
+        self._feed: MetricFeed | None = None
         self._stop = False
         try:
             if config.host_slots:
@@ -164,6 +168,14 @@ class Replay:
                 observer=observer,
                 verify_restored=self._verify if config.verify.every else None,
             )
+            if metrics is not None:
+                seen = self.recorder
+                self._feed = MetricFeed(
+                    metrics,
+                    self.cache,
+                    self.engine,
+                    verified=lambda: (seen.pages_verified, seen.pages_mismatched),
+                )
         except BaseException:
             self._free()
             raise
@@ -264,6 +276,8 @@ class Replay:
             self._free()
 
     def _free(self) -> None:
+        if self._feed is not None:
+            self._feed.close()
         if self.engine is not None:
             self.engine.close()
         if self.storage is not None:
@@ -272,3 +286,10 @@ class Replay:
             self.host_pool.close()
         self._planes = None  # type: ignore[assignment]
         self.device_pool.close()
+
+
+def _namespace(info: TraceInfo) -> Namespace:
+    """Keep the pages of different traces apart in one storage folder: ids mean something inside their trace only. Pure."""
+    return Namespace(
+        cache_salt=f"{info.format} {info.n_requests} {info.total_input_tokens} {info.total_blocks} {info.max_block_id}"
+    )

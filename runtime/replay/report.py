@@ -120,6 +120,10 @@ class Pools:
     storage_capacity_bytes: int
     storage_used_bytes: int
     storage_objects: int
+    host_pages_by_node: dict[str, int]
+    """Sampled memory pages of the host pool by NUMA node, as the kernel reports them; empty without a host tier."""
+    host_placement_reason: str | None
+    """Why the nodes are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +203,7 @@ def make_report(replay: Replay, stop: Stop, *, n_windows: int = 60) -> ReplayRep
         notes.append(replay.page_note)
     notes.append("output tokens are not inserted: hits of multi-turn sessions are a lower bound")
     storage = replay.storage.stats() if replay.storage is not None else None
+    placement = replay.host_pool.placement() if replay.host_pool is not None else None
     return ReplayReport(
         trace=config.trace_name,
         trace_format=replay.info.format,
@@ -238,6 +243,8 @@ def make_report(replay: Replay, stop: Stop, *, n_windows: int = 60) -> ReplayRep
             storage_capacity_bytes=config.storage_bytes if storage else 0,
             storage_used_bytes=storage.used_bytes if storage else 0,
             storage_objects=storage.n_objects if storage else 0,
+            host_pages_by_node={str(node): n for node, n in placement.by_node.items()} if placement else {},
+            host_placement_reason=placement.reason if placement else "no host tier",
         ),
         policies={
             "write_policy": config.cache.write_policy.value,

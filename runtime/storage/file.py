@@ -70,7 +70,8 @@ class FileStorage:
 
     `clock` gives seconds for the metadata TTL and the waits after a full disk (monotonic by default), `wall_ns` the
     nanoseconds written as recency into file times, which order the objects at the next start. `metadata_ttl_s` is how
-    long an object once seen is believed to be there (5 s as SGLang's file backend; inf for a private folder).
+    long an object once seen is believed to be there (5 s as SGLang's file backend, docs/facts.md#sglang-metadata; inf
+    for a private folder).
     `fsync` makes each object durable before its name appears.
     """
 

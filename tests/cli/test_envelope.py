@@ -1,4 +1,4 @@
-"""Rules 3, 15 and the envelope: values, facts, status, exit code."""
+"""Values, facts, status, exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule 9 and the explain pages: three lines and a code; the page behind every code."""
+"""Three lines and a code; the page behind every code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CLI.md section 2: every exit code, and the order among several causes."""
+"""Every exit code, and the order among several causes."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Rules 12, 13, 14, 16, 17: speed, environment, root, help, completion, logs."""
+"""Speed, environment, root, help, completion, logs."""
 
 from __future__ import annotations
 
 import io
 import json
 import logging
+import os
 import re
 import resource
 import shlex
@@ -143,7 +144,7 @@ def test_help_shows_three_examples_first_then_options_exit_codes_and_whether_the
     ]
     assert places == sorted(places)
     assert len(re.findall(r"^  hicachectl ", text[places[1] : places[2]], re.M)) == 3
-    assert re.search(r"^  0  done", text, re.M)
+    assert re.search(r"^ +0  done", text, re.M)
 
 
 @pytest.mark.parametrize("path", ["", *PATHS])
@@ -247,3 +248,41 @@ def test_text_log_lines_carry_the_id_and_stay_on_one_line() -> None:
     configure(Screen(stream, width=80), verbose=0, as_json=False, subject=lambda: "r-08")
     logging.getLogger("hicachectl").warning("a\nb")
     assert re.fullmatch(r"\S+Z warning r-08 hicachectl: a\\x0ab\n", stream.getvalue())
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_command_that_changes_the_host_offers_yes_and_dry_run(path: str) -> None:
+    if page_of(path).changes_host:
+        text = call(*path.split(), "--help").out
+        assert "--yes" in text
+        assert "--dry-run" in text
+
+
+NOBODY = """
+import io, os, sys, hicachectl, typer
+from hicachectl.app import run_cli
+
+def run():
+    out, err = io.StringIO(), io.StringIO()
+    code = run_cli(sys.argv[1:], {}, io.StringIO(), out, err)
+    return code, out.getvalue(), err.getvalue()
+
+before = run()  # loads the modules, which may live where nobody may look
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+if not all(os.access(m.__file__, os.R_OK) for m in (hicachectl, typer)):
+    sys.exit(77)
+after = run()
+assert before[0] == after[0] == 0, after
+assert len(before[1].splitlines()) == len(after[1].splitlines()), after
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")
+@pytest.mark.parametrize("line", ["version -o json", "explain HC-DENIED", "schema", "--help"])
+def test_looking_up_needs_no_privilege(line: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", NOBODY, *line.split()], capture_output=True, text=True, timeout=60, check=False
+    )
+    if ran.returncode == 77:
+        pytest.skip("the checkout or its libraries are in a folder that only root may read")
+    assert ran.returncode == 0, ran.stderr

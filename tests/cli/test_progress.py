@@ -1,4 +1,4 @@
-"""Rule 5: progress on stderr."""
+"""Progress on stderr."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Rules 1, 2, 8: stdout is the result, stderr the talk; formats; pipes."""
+"""Stdout is the result, stderr the talk; formats; pipes."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import stat
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cli_runner import QUIET, call, command_line, spawn
+from cli_runner import FAKES, QUIET, call, command_line, spawn
+
+from hicachectl.app import run_cli
 
 ENDS = ["ok", "find", "usage", "bug", "capacity", "half", "int", "term"]
 
@@ -99,6 +102,18 @@ def test_a_command_emits_one_document() -> None:
 def test_a_stream_is_one_json_object_a_line() -> None:
     ran = call("fake", "stream", "-o", "json")
     assert [json.loads(line)["n"] for line in ran.out.splitlines()] == [1, 2]
+
+
+def test_each_record_of_a_stream_is_flushed() -> None:
+    class Counting(io.StringIO):
+        flushes = 0
+
+        def flush(self) -> None:
+            self.flushes += 1
+
+    stream = Counting()
+    run_cli(["fake", "stream"], QUIET, io.StringIO(), stream, io.StringIO(), commands=FAKES)
+    assert stream.flushes == stream.getvalue().count("\n") == 2
 
 
 def test_output_file_takes_the_document_and_stdout_stays_empty(tmp_path: Path) -> None:

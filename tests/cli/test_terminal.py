@@ -1,4 +1,4 @@
-"""Rules 4, 6, 7, 11: colour, width, encoding, questions."""
+"""Colour, width, encoding, questions."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ def test_exact_prefill_samples_give_their_cost(truth: RecomputeCost) -> None:
 
 
 def test_a_measured_prefill_is_fitted_within_a_few_percent() -> None:
-    # Our measurement: Qwen3-8B shapes, one H200, eager: 8,192, 16,384 and 32,768 tokens; 53 us a token from 16K on.
+    # docs/facts.md#h200-prefill: Qwen3-8B shapes, one H200, eager: 8,192, 16,384 and 32,768 tokens; 53 us a token from 16K on.
     samples = [(0, 8192, 0.273), (0, 16384, 0.619), (0, 32768, 1.481)]
     cost = RecomputeCost.fit(samples)
     for start, end, seconds in samples:

@@ -11,10 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hicachectl.runtime.storage.base import StorageBackend
-from hicachectl.runtime.storage.file import FileStorage, disk_bytes
-from hicachectl.runtime.storage.file_format import HEADER_BYTES
-from hicachectl.runtime.storage.object_keys import ObjectSpec, whole
 from storage_samples import (
     PAGE_BYTES,
     FakeClock,
@@ -29,6 +25,10 @@ from storage_samples import (
 )
 
 from hicachectl.errors import CapacityError, InvariantBroken, StorageError
+from hicachectl.runtime.storage.base import StorageBackend
+from hicachectl.runtime.storage.file import FileStorage, disk_bytes
+from hicachectl.runtime.storage.file_format import HEADER_BYTES
+from hicachectl.runtime.storage.object_keys import ObjectSpec, RankPlace, rank_suffix, whole
 
 OBJECT = 4096  # a 256-byte page with its header occupies one block
 
@@ -388,6 +388,30 @@ def test_after_a_restart_tails_still_go_before_heads(open_storage: Open) -> None
     put(second, 4)
     put(second, 5)
     assert stored_ids(second, range(6)) == [0, 1, 4, 5]
+
+
+def test_after_a_read_and_a_restart_tails_still_go_before_heads(open_storage: Open) -> None:
+    first = open_storage(n_pages=4)
+    for i in (3, 2, 1, 0):
+        put(first, i)
+    get(first, 0, 1, 2, 3)
+    first.close()
+    second = open_storage(n_pages=4)
+    put(second, 4)
+    put(second, 5)
+    assert stored_ids(second, range(6)) == [0, 1, 4, 5]
+
+
+def test_ranks_on_one_folder_keep_their_objects_apart(open_storage: Open, spec: ObjectSpec) -> None:
+    ranks = [rank_suffix(spec, RankPlace(tp_rank=rank, tp_size=2), PAGE_BYTES) for rank in range(2)]
+    first = open_storage(namespace=ranks[0])
+    put(first, 0, 1)
+    second = open_storage(namespace=ranks[1])
+    assert (second.scan.n_objects, second.scan.n_other_namespace) == (0, 2)
+    assert second.exists_prefix(keys_of([0])) == 0
+    put(second, 0)
+    second.path_of(key_of(0)).unlink()
+    assert get(first, 0, 1) == 2
 
 
 def test_a_smaller_capacity_evicts_the_oldest_at_start(open_storage: Open) -> None:

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from crash_child import PAGE_BYTES, SPEC
-from hicachectl.runtime.storage.disk_full import DiskState
-from hicachectl.runtime.storage.file import FileStorage, disk_bytes
-from hicachectl.runtime.storage.object_keys import whole
 from storage_samples import FakeClock, Open, buffers, key_of, keys_of, page_of, pages_of, stored_ids
 
 from hicachectl.errors import StorageError, StorageFault
+from hicachectl.runtime.storage.disk_full import DiskState
+from hicachectl.runtime.storage.file import FileStorage, disk_bytes
+from hicachectl.runtime.storage.object_keys import whole
 
 CHILD = Path(__file__).with_name("crash_child.py")
 
@@ -60,32 +60,62 @@ def test_sigkill_in_the_middle_of_writing_leaves_whole_objects_and_no_leftover(t
     for round_ in range(6):
         child = start_child(tmp_path, round_, fsync=fsync)
         assert child.stdout is not None
-        child.stdout.read(1 + 2 * round_)  # a different number of runs each time, then somewhere inside the next
-        kill(child)
+        try:
+            child.stdout.read(1 + 2 * round_)  # a different number of runs each time, then somewhere inside the next
+        finally:
+            kill(child)
         assert 1 <= every_object_is_right(tmp_path) <= 12
 
 
+HALF_WAY = """
+import signal, sys, threading
+from hicachectl.runtime.storage import file_format
+write_all, sign = file_format._write_all, getattr(signal, sys.argv[2])
+def half(fd, parts):
+    write_all(fd, [parts[0], parts[1][: parts[1].nbytes // 2]])
+    print("half", flush=True)
+    signal.pthread_kill(threading.get_ident(), sign)  # this thread, before its next instruction
+    write_all(fd, [parts[1][parts[1].nbytes // 2 :]])
+file_format._write_all = half
+child = sys.argv[1]
+sys.argv = ["child", *sys.argv[3:]]
+exec(compile(open(child).read(), child, "exec"), {"__name__": "__main__", "__file__": child})
+"""
+
+
+def start_child_that_stops_half_way(root: Path, sign: str) -> subprocess.Popen[bytes]:
+    """Start the writer; it sends itself `sign` with its first page half written, so that the moment is certain."""
+    command = [sys.executable, "-c", HALF_WAY, str(CHILD), sign, str(root), "0", "12", "0"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"open\n"
+    assert child.stdout.readline() == b"half\n"
+    return child
+
+
 def test_sigkill_inside_one_write_leaves_only_a_temporary_file(tmp_path: Path) -> None:
-    """The child stops itself with the page half written, so that the moment is certain."""
-    code = (
-        "import os, signal, sys\n"
-        "from hicachectl.runtime.storage import file_format\n"
-        "write_all = file_format._write_all\n"
-        "def half(fd, parts):\n"
-        "    write_all(fd, [parts[0], parts[1][: parts[1].nbytes // 2]])\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "file_format._write_all = half\n"
-        f"sys.argv = ['x', {str(tmp_path)!r}, '0', '12', '0']\n"
-        f"exec(compile(open({str(CHILD)!r}).read(), {str(CHILD)!r}, 'exec'), {{'__name__': '__main__', '__file__': {str(CHILD)!r}}})\n"
-    )
-    child = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, timeout=60)
-    assert child.returncode == -signal.SIGKILL, child.stderr.decode()
+    kill(start_child_that_stops_half_way(tmp_path, "SIGKILL"))
     (leftover,) = tmp_path.rglob(".tmp-*")
     assert 0 < leftover.stat().st_size < PAGE_BYTES
     assert list(tmp_path.rglob("*.page")) == []
     with FileStorage(tmp_path, 1 << 24, whole(SPEC, PAGE_BYTES)) as storage:
         assert (storage.scan.n_temp_removed, storage.scan.n_objects) == (1, 0)
     assert not leftover.exists()
+
+
+def test_a_scan_leaves_the_write_of_a_living_process_alone(tmp_path: Path) -> None:
+    """Held half way through a page, the writer keeps its temporary file; nobody sees the page."""
+    child = start_child_that_stops_half_way(tmp_path, "SIGSTOP")
+    try:
+        (temp,) = tmp_path.rglob(".tmp-*")
+        with FileStorage(tmp_path, 1 << 24, whole(SPEC, PAGE_BYTES)) as storage:
+            assert (storage.scan.n_temp_live, storage.scan.n_temp_removed) == (1, 0)
+            assert stored_ids(storage, range(24)) == []
+            assert temp.exists()
+    finally:
+        kill(child)
+    with FileStorage(tmp_path, 1 << 24, whole(SPEC, PAGE_BYTES)) as storage:
+        assert storage.scan.n_temp_removed == 1
 
 
 def test_two_processes_on_one_folder_never_corrupt_each_other(tmp_path: Path) -> None:
@@ -99,26 +129,6 @@ def test_two_processes_on_one_folder_never_corrupt_each_other(tmp_path: Path) ->
     assert len(second.stdout.read(20)) == 20
     kill(second)
     assert every_object_is_right(tmp_path, n_pages=24) >= 4
-
-
-def test_a_scan_leaves_the_write_of_a_living_process_alone(tmp_path: Path, open_storage: Open) -> None:
-    code = (
-        "import sys, fcntl\n"
-        "f = open(sys.argv[1], 'wb'); fcntl.flock(f, fcntl.LOCK_EX)\n"
-        "print('locked', flush=True); sys.stdin.read()\n"
-    )
-    temp = tmp_path / "l3" / ".tmp-7-0-abcdef01"
-    temp.parent.mkdir()
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(temp)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"locked\n"
-        storage = open_storage()
-        assert (storage.scan.n_temp_live, storage.scan.n_temp_removed) == (1, 0)
-        assert temp.exists()
-        child.communicate(timeout=30)
-    assert open_storage().scan.n_temp_removed == 1
 
 
 # ---- disk full, on a real 1 MiB file system of its own ----
