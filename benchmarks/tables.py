@@ -13,7 +13,8 @@ RESULTS = Path(__file__).with_name("results")
 HEAD = """# Measured
 
 Made by `python benchmarks/tables.py` from the JSON files in this folder, which keep the raw samples. Measure again with
-`make bench`; a limit is kept when the median is at or below it.
+`make bench`; a limit is kept when the median is at or below it. The two processors were shared with other work, so runs
+differ: bench_replay was run twice in a row with the same code, and the first run gave 363 requests a second (357-386).
 """
 
 
