@@ -40,7 +40,7 @@ arrows: $(INSTALLED)
 	$(BIN)/python -m pytest -q tests/test_arrows.py
 
 laws: $(INSTALLED)  ## the long random test of the laws
-	HICACHECTL_LAW_STEPS=$${HICACHECTL_LAW_STEPS:-200000} $(BIN)/python -m pytest -q --timeout 3600 tests/laws $(PYTEST)
+	LAW_STEPS=$${LAW_STEPS:-200000} $(BIN)/python -m pytest -q --timeout 3600 tests/laws $(PYTEST)
 
 mutants: $(INSTALLED)  ## plant known bugs, each must turn a test red
 	$(BIN)/python tests/mutants/run.py

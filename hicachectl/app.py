@@ -17,6 +17,7 @@ from hicachectl.errors import ExitCode, HicacheError, UsageError
 from hicachectl.exits import combine
 from hicachectl.flags import GlobalFlags, from_environment, scan
 from hicachectl.interrupt import Terminated, signal_error, terminable
+from hicachectl.registry import COMMANDS, Entry
 from hicachectl.render.screen import StdoutClosed
 
 __all__ = ["main", "run_cli"]
@@ -37,19 +38,31 @@ def main() -> None:
     sys.exit(_close_streams(code))
 
 
-def run_cli(argv: Sequence[str], environ: Mapping[str, str], stdin: TextIO, stdout: TextIO, stderr: TextIO) -> int:
+def run_cli(
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    stdin: TextIO,
+    stdout: TextIO,
+    stderr: TextIO,
+    *,
+    commands: Sequence[Entry] = COMMANDS,
+) -> int:
     """Run one command line and return its exit code. Raises nothing.
 
     Writes to the given streams, to `--output-file`, and for a fault of our own to a trace file that it names.
     """
     cli = Context(flags=GlobalFlags(), environ=environ, stdin=stdin, stdout=stdout, stderr=stderr)
     try:
-        return _guarded(cli, list(argv))
-    except (StdoutClosed, BrokenPipeError):
+        return _guarded(cli, list(argv), commands)
+    except StdoutClosed:
         return int(combine([*cli.causes, ExitCode.PIPE_CLOSED]))
+    except HicacheError as error:  # the error itself could not be written: nobody is left to tell
+        return int(combine([*cli.causes, error.exit_code]))
+    except (KeyboardInterrupt, Terminated) as caught:  # again, while the first was being reported
+        return int(combine([*cli.causes, signal_error(caught).exit_code]))
 
 
-def _guarded(cli: Context, argv: list[str]) -> int:
+def _guarded(cli: Context, argv: list[str], commands: Sequence[Entry]) -> int:
     from hicachectl.parser import build_root
 
     try:
@@ -57,7 +70,7 @@ def _guarded(cli: Context, argv: list[str]) -> int:
             cli.flags = from_environment(cli.environ)
             cli.parsed_flags = from_environment(cli.environ)
             scan(argv, cli.flags)
-            root = build_root()
+            root = build_root(commands)
             if _COMPLETE in cli.environ:
                 return _complete(root, argv)
             with root.make_context("hicachectl", argv, obj=cli) as ctx:
@@ -74,8 +87,6 @@ def _guarded(cli: Context, argv: list[str]) -> int:
     except HicacheError as error:
         trace = _trace(cli, error, argv) if error.exit_code is ExitCode.BUG else None
         return int(cli.fail(error, trace=trace))
-    except (StdoutClosed, BrokenPipeError):
-        raise
     except Exception as error:  # noqa: BLE001 - the edge: reported with a trace file, exit code 1
         bug = HicacheError(f"unexpected {type(error).__name__}: {error}", code="HC-BUG")
         return int(cli.fail(bug, trace=_trace(cli, error, argv)))
@@ -109,10 +120,7 @@ def _trace(cli: Context, error: BaseException, argv: Sequence[str]) -> str | Non
 def _usage_error(error: Any) -> UsageError:
     ctx = getattr(error, "ctx", None)
     path = ctx.command_path if ctx is not None else "hicachectl"
-    if type(error).__name__ == "NoArgsIsHelpError":
-        what = "no command given"
-    else:
-        what = error.format_message().strip().rstrip(".")
+    what = error.format_message().strip().rstrip(".")
     return UsageError(what, where=path, why="the command line does not parse", hint=f"{path} --help")
 
 
@@ -121,12 +129,7 @@ def _close_streams(code: int) -> int:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-            code = code or int(ExitCode.PIPE_CLOSED)
         except OSError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-            if stream is sys.stdout:
-                sys.stderr.write(f"error: stdout: cannot write: {error.strerror}\n")
-            code = code or int(ExitCode.USAGE)
+            code = code or int(ExitCode.PIPE_CLOSED if isinstance(error, BrokenPipeError) else ExitCode.USAGE)
     return code

@@ -37,7 +37,7 @@ class ComputeConfig(_Section):
     """The modelled prefill: seconds to compute tokens [start, end) = a_s + b_s n + c_s (end^2 - start^2), n = end - start.
 
     The defaults are the least-squares fit (relative error, within 1.4 %) to the prefill measured on one H200 with Qwen3-8B, eager, from
-    2,000 tokens up: facts/gpu-limits.md section 8.
+    2,000 tokens up: docs/facts.md#h200-prefill.
     """
 
     a_s: float = Field(default=7.65e-3, ge=0, description="fixed seconds of one prefill")
@@ -46,7 +46,7 @@ class ComputeConfig(_Section):
 
 
 class PrefetchConfig(_Section):
-    """How long a request waits for pages from L3. Base and slope are SGLang's defaults; SGLang has no upper bound (facts/sglang.md 1)."""
+    """How long a request waits for pages from L3. Base and slope are SGLang's defaults; SGLang 0.5.23 has no upper bound: docs/facts.md#sglang-prefetch."""
 
     policy: Literal["best_effort", "wait_complete", "timeout"] = Field(
         default="timeout",

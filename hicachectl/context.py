@@ -157,6 +157,8 @@ class Context:
 
         for text, style in error_lines(error, trace=trace):
             self.output.stderr.print(text, style)
+        if error.code == "HC-OUTPUT" and self.output.file is None:
+            self.emitted = True  # stdout took a part of the document, or nothing: no second one may follow
         if not self.emitted and self.output.format.for_machines:
             failed = Result(
                 schema=f"hicachectl.{self.command.replace(' ', '-') or 'cli'}/1",

@@ -14,6 +14,7 @@ from typing import Any
 
 from hicachectl.errors import ExitCode, HicacheError
 from hicachectl.exits import combine
+from hicachectl.render.text import real_text
 
 __all__ = [
     "Confidence",
@@ -157,7 +158,7 @@ def plain(value: Any) -> Any:
 
     Raises TypeError for anything else, and ValueError for NaN and infinities (an unknown number is None).
     """
-    if value is None or type(value) in (bool, int, str):
+    if value is None or type(value) in (bool, int):
         return value
     if isinstance(value, Enum):
         return plain(value.value)
@@ -166,7 +167,7 @@ def plain(value: Any) -> Any:
             raise ValueError(f"{value} is not a number a document may carry; use None and a reason")
         return float(value)
     if isinstance(value, (int, str)):
-        return int(value) if isinstance(value, int) else str(value)
+        return int(value) if isinstance(value, int) else real_text(str(value))
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):
@@ -176,7 +177,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, (set, frozenset)):
         return sorted(plain(item) for item in value)
     if isinstance(value, PurePath):
-        return str(value)
+        return real_text(str(value))
     if hasattr(value, "tolist"):  # numpy scalars and arrays, without importing numpy
         return plain(value.tolist())
     raise TypeError(f"{type(value).__name__} has no place in a document: {value!r}")
@@ -193,17 +194,17 @@ def envelope(result: Result, origin: Origin) -> Envelope:
     document: Envelope = {
         "schema": result.schema,
         "tool_version": origin.tool_version,
-        "host": origin.host,
+        "host": plain(origin.host),
         "boot_id": origin.boot_id,
         "collected_at": origin.collected_at,
-        "source": origin.source,
+        "source": plain(origin.source),
         "status": status_of(result.diagnostics).value,
         "exit_code": int(exit_code_of(result)),
         "data": data,
         "diagnostics": [plain(d) for d in result.diagnostics],
     }
     if origin.unknown:
-        document["unknown"] = dict(origin.unknown)
+        document["unknown"] = plain(origin.unknown)
     return document
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from hicachectl.render.screen import Screen
+from hicachectl.render.text import printable
 
 __all__ = ["LogHandler", "configure"]
 
@@ -33,7 +34,7 @@ class LogHandler(logging.Handler):
             line = {"time": stamp, "level": level, "logger": record.name, "id": subject, "message": text}
             self.screen.write(json.dumps(line, ensure_ascii=not self.screen.is_unicode) + "\n")
         else:
-            self.screen.print(f"{stamp} {level} {subject + ' ' if subject else ''}{record.name}: {text}")
+            self.screen.print(f"{stamp} {level} {subject + ' ' if subject else ''}{record.name}: {printable(text)}")
 
 
 def configure(screen: Screen, *, verbose: int, as_json: bool, subject: Callable[[], str | None]) -> None:

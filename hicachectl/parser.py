@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from enum import Enum
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 import typer.core
@@ -18,24 +18,25 @@ from hicachectl.context import Context
 from hicachectl.errors import ExitCode, UsageError
 from hicachectl.flags import GLOBAL_FLAGS, Flag
 from hicachectl.pages import page_of
-from hicachectl.registry import COMMANDS
+from hicachectl.registry import COMMANDS, Entry
 from hicachectl.render.help import command_help, option_rows, root_help
 
-__all__ = ["build_root", "load_command", "missing_commands"]
+__all__ = ["build_root", "load_command"]
 
 _PREFIX = "hicachectl_global_"
 
 
-def build_root() -> Any:
-    """Make the root group. Imports no command."""
-    root = _Root(name="hicachectl", params=_global_params(), rich_markup_mode=None, no_args_is_help=True)
+def build_root(commands: Sequence[Entry] = COMMANDS) -> Any:
+    """Make the root group of `commands`. Imports none of them."""
+    root = _Root(name="hicachectl", params=_global_params(), rich_markup_mode=None)
+    root.entries = {entry.name: entry for entry in commands}
     root.context_settings = {"help_option_names": ["-h", "--help"]}
     return root
 
 
-def load_command(name: str) -> Any:
+def load_command(entry: Entry) -> Any:
     """Import a command and make its parser. Raises UsageError when its module is not installed."""
-    entry = next(e for e in COMMANDS if e.name == name)
+    name = entry.name
     if find_spec(entry.module) is None:
         raise UsageError(
             f"the command {name} is not in this build", why=f"{entry.module} is not installed", hint="hicachectl --help"
@@ -52,21 +53,17 @@ def load_command(name: str) -> Any:
     return command
 
 
-def missing_commands() -> list[str]:
-    """Name the registered commands whose module is not there. Reads the import path."""
-    return [entry.name for entry in COMMANDS if find_spec(entry.module) is None]
-
-
 class _Root(typer.core.TyperGroup):
     """Lists commands from the registry and imports one only when it is called."""
 
+    entries: dict[str, Entry]
     _listing = False
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [entry.name for entry in COMMANDS]
+        return list(self.entries)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        entry = next((e for e in COMMANDS if e.name == cmd_name), None)
+        entry = self.entries.get(cmd_name)
         if entry is None:
             if ctx.resilient_parsing or cmd_name.startswith("-"):
                 return None
@@ -78,7 +75,7 @@ class _Root(typer.core.TyperGroup):
             )
         if self._listing:
             return typer.core.TyperCommand(name=entry.name, help=entry.summary, rich_markup_mode=None)
-        return load_command(cmd_name)
+        return load_command(entry)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         self._listing = True
@@ -89,7 +86,7 @@ class _Root(typer.core.TyperGroup):
 
     def get_help(self, ctx: Any) -> str:
         cli: Context = ctx.find_root().obj
-        return root_help(option_rows(ctx, self.get_params(ctx)), cli.output.width)
+        _show(cli, root_help(option_rows(ctx, self.get_params(ctx)), list(self.entries.values()), cli.output.width))
 
 
 def _prepare(command: Any, path: str) -> None:
@@ -97,6 +94,7 @@ def _prepare(command: Any, path: str) -> None:
     taken = {text for param in command.params for text in [*param.opts, *param.secondary_opts]}
     command.params.extend(p for p in _global_params() if not taken.intersection(p.opts))
     command.rich_markup_mode = None
+    command.no_args_is_help = False  # a missing word is an error with nothing on stdout
     command.get_help = lambda ctx: _help(command, path, ctx)
     children = getattr(command, "commands", None)
     if children is not None:
@@ -118,12 +116,18 @@ def _checked(invoke: Callable[[Any], Any], path: str) -> Callable[[Any], Any]:
     return run
 
 
-def _help(command: Any, path: str, ctx: Any) -> str:
+def _show(cli: Context, text: str) -> NoReturn:
+    """Write a help page through our own screen (pipes, encodings) instead of the parser's, and end the command."""
+    cli.output.stdout.print(text)
+    raise typer.Exit
+
+
+def _help(command: Any, path: str, ctx: Any) -> NoReturn:
     cli: Context = ctx.find_root().obj
     common = [p for p in command.params if str(p.name).startswith(_PREFIX)]
     own = [p for p in command.get_params(ctx) if p not in common]
     children = getattr(command, "commands", {})
-    return command_help(
+    page = command_help(
         path,
         usage=f"{ctx.command_path} {' '.join(command.collect_usage_pieces(ctx))}",
         text=inspect.cleandoc(command.help or ""),
@@ -133,6 +137,7 @@ def _help(command: Any, path: str, ctx: Any) -> str:
         commands=[(name, child.get_short_help_str(200)) for name, child in children.items() if not child.hidden],
         width=cli.output.width,
     )
+    _show(cli, page)
 
 
 def _global_params() -> list[Any]:

@@ -14,16 +14,17 @@ GROUPS = ("Does it pay?", "Set up", "Look up")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One top-level command: its word, what it does in one line, and its heading in the help."""
+    """One top-level command: its word, what it does in one line, its heading in the help, its module."""
 
     name: str
     summary: str
     group: str
+    package: str = "hicachectl.commands"
 
     @property
     def module(self) -> str:
         """The module that holds it. Pure."""
-        return f"hicachectl.commands.{self.name.replace('-', '_')}"
+        return f"{self.package}.{self.name.replace('-', '_')}"
 
 
 COMMANDS: tuple[Entry, ...] = (

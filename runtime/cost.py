@@ -3,8 +3,8 @@
 A path costs `fixed_s + per_byte_s * bytes`, both learned from the transfers of this process, reads and writes apart.
 Recomputing tokens [start, end) costs `a_s + b_s n + c_s (end^2 - start^2)`: attention makes a later token dearer.
 
-Measured on one H200 with Qwen3-8B shapes, moving a token costs 2.7 us against 33-53 us to compute it, so bandwidth is not
-the break-even term: the fixed cost of a restore is, and recompute cost by position.
+Measured on one H200 with Qwen3-8B shapes, moving a token costs 2.7 us against 33-53 us to compute it (docs/facts.md#h200-prefill),
+so bandwidth is not the break-even term: the fixed cost of a restore is, and recompute cost by position.
 
 Predictions change nothing; only `observe` does, and only for its path. Pure: times come in as values. Not safe for two
 threads at once.

@@ -10,7 +10,7 @@ from hicachectl.runtime.reasons import MissReason
 from hicachectl.runtime.tiers import Tier
 
 if TYPE_CHECKING:
-    from hicachectl.runtime.request import Account
+    from hicachectl.runtime.account import Account
 
 __all__ = ["CacheCounters", "CacheObserver"]
 
@@ -57,6 +57,8 @@ class CacheCounters:
     storage_read_pages: int = 0
     storage_read_failed_pages: int = 0
     storage_read_bytes: int = 0
+    storage_reads_cut: int = 0
+    """Reads given up at their deadline."""
     storage_read_s: float = 0.0
     stored_pages: int = 0
     store_failed_pages: int = 0

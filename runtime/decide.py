@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from hicachectl.runtime.cost import CostModel
-
 from hicachectl.errors import UsageError
+from hicachectl.runtime.cost import CostModel
 
 __all__ = ["Decision", "RestoreReason", "restore"]
 

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from hicachectl.runtime.keys import DEFAULT_NAMESPACE, TOKEN_BYTES, Namespace
-from hicachectl.runtime.keytable import KeyTable
 
 from hicachectl.errors import UsageError
+from hicachectl.runtime.keys import DEFAULT_NAMESPACE, TOKEN_BYTES, Namespace
+from hicachectl.runtime.keytable import KeyTable
 
 __all__ = [
     "MEDIUM_OF_TIER",
@@ -125,7 +125,7 @@ class _Pending:
 class EventLog:
     """The events of one cache since the last `take`, and what each medium holds.
 
-    Memory: up to 37 bytes a page and medium, growing by doubling, and the events not taken yet: take them every tick.
+    Memory: up to 53 bytes a page and medium, growing by doubling, and the events not taken yet: take them every tick.
     Not safe for two threads at once.
 
     >>> log = EventLog(page_tokens=2)

@@ -109,7 +109,11 @@ class EvictionQueue:
             key, _, node = heapq.heappop(heap)
             if node.queued[tier] == key:
                 node.queued[tier] = None
-                if not (node.leases or node.resident_children[tier]) and len(node.slots[tier]) and self._key(node) == key:
+                if (
+                    not (node.leases or node.resident_children[tier])
+                    and len(node.slots[tier])
+                    and self._key(node) == key
+                ):
                     return node
                 self.push(node, 1 << 62)
         return None

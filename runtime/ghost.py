@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+
 from hicachectl.runtime.keytable import KeyTable
 
 __all__ = ["GhostList"]
@@ -17,7 +18,7 @@ __all__ = ["GhostList"]
 class GhostList:
     """The last `capacity` distinct key prefixes given to it; the first ones in leave first.
 
-    At most 37 bytes an entry, preallocated (`nbytes`). Adding one that is here changes nothing: the place of a page is
+    At most 53 bytes an entry, preallocated (`nbytes`). Adding one that is here changes nothing: the place of a page is
     the time of the eviction it was first noted for.
 
     >>> ghost = GhostList(100)

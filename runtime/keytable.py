@@ -1,8 +1,8 @@
 """A bounded set of 64-bit key prefixes in preallocated arrays: what the ghost list and the seen keys are made of.
 
 Entries sit in flat arrays (prefix, flags, links to the older and newer entry); an open-addressed table of int32 cells
-finds them. Every operation takes a batch and is vectorised; its expected cost is O(1) a key, because the table is at most
-half full and deleting re-inserts only the rest of the probe run (no tombstones, no rehash, no allocation that stays).
+finds them. Every operation takes a batch and is vectorised; its expected cost is O(1) a key, because the table is at most a
+quarter full and deleting re-inserts only the rest of the probe run (no tombstones, no rehash, no allocation that stays).
 
 A page key's prefix is already uniform, so its low bits are the home cell. Two keys with one prefix are one entry: users
 must stand a false positive. Pure. Not safe for two threads at once.
@@ -24,7 +24,7 @@ _FREE, _FIRST = np.int32(0), 1  # a cell holds entry number + 1
 class KeyTable:
     """At most `capacity` key prefixes with a byte of flags each; the first ones in are the first ones out.
 
-    Memory: 21 bytes an entry and 4 bytes a cell with 2 to 4 cells an entry, 29 to 37 bytes in all (`nbytes`).
+    Memory: 21 bytes an entry and 4 bytes a cell with 4 to 8 cells an entry, 37 to 53 bytes in all (`nbytes`).
 
     >>> table = KeyTable(2)
     >>> table.add(np.array([7, 8, 9], dtype=np.uint64))
@@ -50,7 +50,7 @@ class KeyTable:
     def __init__(self, capacity: int) -> None:
         if not 1 <= capacity <= _MAX_CAPACITY:
             raise UsageError(f"a key table of {capacity} entries", hint=f"give 1 to {_MAX_CAPACITY} entries")
-        n_cells = 1 << (2 * capacity - 1).bit_length()
+        n_cells = 1 << (4 * capacity - 1).bit_length()
         self.capacity = capacity
         self._mask = np.uint64(n_cells - 1)
         self._cells = np.zeros(n_cells, dtype=np.int32)

@@ -233,7 +233,8 @@ def submissions(
 ) -> int:
     """Count the calls that start a copy, for one transfer of `n_pages` in all `n_planes`. Pure.
 
-    direct starts one a segment; torch two a staging block (gather, scatter); cpu the fewer of one a run and two a block.
+    direct starts one a segment; torch two a staging block (gather, scatter; on an
+    accelerator a third crosses the link); cpu the fewer of one a run and two a block.
     The others are counted when they come. Raises UsageError for those.
 
     >>> submissions(Layout.PAGE_FIRST_DIRECT, Backend.DIRECT, n_pages=512, n_planes=78, n_runs=1, page_tokens=64,

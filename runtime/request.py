@@ -1,4 +1,4 @@
-"""One request on its way through the cache: its state, what it hit, and why it missed the rest. Pure.
+"""One request on its way through the cache: its state and what it holds. Pure.
 
 Ranges of a request's pages, all absolute and half-open (D <= L <= L + S <= n_pages):
 
@@ -13,11 +13,11 @@ Ranges of a request's pages, all absolute and half-open (D <= L <= L + S <= n_pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
+import numpy.typing as npt
 
 from hicachectl.errors import InvariantBroken
 from hicachectl.runtime.keys import Namespace
@@ -25,7 +25,7 @@ from hicachectl.runtime.reasons import MissReason
 from hicachectl.runtime.tickets import LoadTicket
 from hicachectl.runtime.tree import Lease, Match, Slots
 
-__all__ = ["Account", "Phase", "Request"]
+__all__ = ["Phase", "Request"]
 
 
 class Phase(Enum):
@@ -45,33 +45,6 @@ _NEXT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
-    """What one request cost and saved, in tokens and pages. The parts add up to the input (checked at construction)."""
-
-    input_tokens: int
-    page_tokens: int
-    pages_total: int
-    device_hit_pages: int
-    host_hit_pages: int
-    storage_hit_pages: int
-    used_pages: int
-    restored_host_pages: int
-    restored_storage_pages: int
-    restore_wait_s: float
-    missed_tokens: Mapping[MissReason, int]
-
-    def __post_init__(self) -> None:
-        missed, used = sum(self.missed_tokens.values()), self.used_pages * self.page_tokens
-        if missed + used != self.input_tokens:
-            raise InvariantBroken(f"used {used} + missed {missed} tokens = {missed + used}, input {self.input_tokens}")
-
-    @property
-    def hit_pages(self) -> int:
-        """Logical length at the match over all tiers."""
-        return self.device_hit_pages + self.host_hit_pages + self.storage_hit_pages
-
-
 @dataclass(slots=True)
 class Request:
     """A request the cache knows, from `match` to `release`. Written by the cache alone."""
@@ -85,7 +58,7 @@ class Request:
     match: Match
     lease: Lease
     storage_pages: int
-    missed_flags: np.ndarray | None
+    missed_flags: npt.NDArray[np.uint8] | None
     """Flags of the seen-keys memory for the pages no tier holds, read at the match."""
     phase: Phase = Phase.MATCHED
     ready_pages: int = 0

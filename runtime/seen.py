@@ -6,6 +6,7 @@ from enum import IntFlag
 
 import numpy as np
 import numpy.typing as npt
+
 from hicachectl.runtime.keytable import KeyTable
 from hicachectl.runtime.reasons import MissReason
 
@@ -23,7 +24,7 @@ class SeenFlag(IntFlag):
 class SeenKeys:
     """The last `capacity` distinct key prefixes with their flags; the first ones in leave first.
 
-    At most 37 bytes an entry, preallocated (`nbytes`). Not knowing a key means "never seen" only while `forgot_any` is
+    At most 53 bytes an entry, preallocated (`nbytes`). Not knowing a key means "never seen" only while `forgot_any` is
     False.
 
     >>> seen = SeenKeys(100)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
+from hicachectl.runtime.storage.base import PageBytes
 from hicachectl.runtime.tree import Lease, Node, Slots
 
 __all__ = ["BackupTicket", "Copy", "LoadTicket", "ReadOp", "StoreTicket", "WriteOp"]
@@ -86,8 +85,10 @@ class LoadTicket:
     read: ReadOp | None
     after: LoadTicket | None = None
     """The load whose pages lie just above; this one is published after it."""
-    buffers: list[np.ndarray] | None = None
+    buffers: list[PageBytes] | None = None
     """Staging for layouts in which a page is not contiguous; None when storage read straight into the pool."""
+    give_up_at_s: float | None = None
+    """When (perf_counter) the wait for the storage read ends and what has arrived counts; None = never."""
     over: bool = False
     arrived: int = 0
     """Absolute page the range is proven and published up to; `start` when it failed."""

@@ -174,7 +174,9 @@ class RadixTree:
         observer: TreeObserver | None = None,
     ) -> None:
         if page_tokens < 1:
-            raise UsageError(f"page_tokens is {page_tokens}, must be at least 1", hint="use the page size of your engine, e.g. 64")
+            raise UsageError(
+                f"page_tokens is {page_tokens}, must be at least 1", hint="use the page size of your engine, e.g. 64"
+            )
         self.page_tokens = page_tokens
         self.page_width = 4 * page_tokens
         self.eviction = eviction
@@ -279,7 +281,9 @@ class RadixTree:
             pieces.append(n.slots[tier][low:high])
         slots = _join(pieces)
         if len(slots) != end - start:
-            raise InvariantBroken(f"pages [{start}, {end}) are {end - start}, but {len(slots)} have slots in {tier.name}")
+            raise InvariantBroken(
+                f"pages [{start}, {end}) are {end - start}, but {len(slots)} have slots in {tier.name}"
+            )
         return slots
 
     # -- leases and touches -------------------------------------------------------------------------------------
@@ -387,9 +391,14 @@ class RadixTree:
             raise InvariantBroken(f"pages above {start_page} are not device-resident: {node!r}")
         end_page = start_page + len(slots)
         if len(tokens) < end_page * width:
-            raise UsageError(f"{len(slots)} slots from page {start_page} need {end_page * self.page_tokens} tokens, got {len(tokens) // 4}")
+            raise UsageError(
+                f"{len(slots)} slots from page {start_page} need {end_page * self.page_tokens} tokens, got {len(tokens) // 4}"
+            )
         if self.keep_keys and (keys is None or len(keys) < end_page * KEY_BYTES):
-            raise UsageError(f"the tree keeps page keys: {end_page} keys wanted, {len(keys or b'') // KEY_BYTES} given", hint="pass keys of the whole path")
+            raise UsageError(
+                f"the tree keeps page keys: {end_page} keys wanted, {len(keys or b'') // KEY_BYTES} given",
+                hint="pass keys of the whole path",
+            )
         at, end, taken = start_page * width, end_page * width, 0
         unused: list[Slots] = []
         while at < end:
@@ -452,7 +461,9 @@ class RadixTree:
         at = start
         for n in self.nodes_between(node, start, end):
             if n.depth + len(n.slots[tier]) != at:
-                raise InvariantBroken(f"{n!r} is resident in {tier.name} up to {n.depth + len(n.slots[tier])}, pages from {at} were brought")
+                raise InvariantBroken(
+                    f"{n!r} is resident in {tier.name} up to {n.depth + len(n.slots[tier])}, pages from {at} were brought"
+                )
             upto = min(n.depth + n.n_pages, end)
             self._attach(n, tier, slots[at - start : upto - start].copy())
             at = upto
@@ -608,7 +619,9 @@ class RadixTree:
             raise InvariantBroken(f"{node!r} would lose pages above its children")
         if pages:
             if node.keys:
-                node.keys = node.keys[: ((node.depth + pages) // self.key_stride - node.depth // self.key_stride) * KEY_BYTES]
+                node.keys = node.keys[
+                    : ((node.depth + pages) // self.key_stride - node.depth // self.key_stride) * KEY_BYTES
+                ]
             node.tokens = node.tokens[: pages * width]
             node.n_pages = pages
             return

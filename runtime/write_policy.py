@@ -42,7 +42,9 @@ class PathSegment:
     device_pages: int
 
 
-def choose(path: Iterable[PathSegment], policy: WritePolicy, *, selective_hits: int = 2, ghost_pages: int = 0) -> tuple[int, int]:
+def choose(
+    path: Iterable[PathSegment], policy: WritePolicy, *, selective_hits: int = 2, ghost_pages: int = 0
+) -> tuple[int, int]:
     """Return the half-open page range `[start, end)` of the path to back up now; empty when start == end. Pure.
 
     `path` runs from the root down. `ghost_pages` is how far from the root the ghost list found pages that were evicted
@@ -59,7 +61,11 @@ def choose(path: Iterable[PathSegment], policy: WritePolicy, *, selective_hits: 
     start = end = depth = 0
     closed = True
     for segment in path:
-        wanted = segment.device_pages if segment.hits >= threshold else min(segment.device_pages, max(0, ghost_pages - depth))
+        wanted = (
+            segment.device_pages
+            if segment.hits >= threshold
+            else min(segment.device_pages, max(0, ghost_pages - depth))
+        )
         wanted = max(wanted, segment.host_pages)
         if closed:
             start = depth + segment.host_pages

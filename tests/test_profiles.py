@@ -117,7 +117,7 @@ def test_an_unknown_name_gets_the_nearest_one_and_a_missing_file_is_said() -> No
 
 
 def test_the_h200_compute_terms_are_the_fit_to_the_published_prefill_times() -> None:
-    # facts/gpu-limits.md section 8: tokens, prefill seconds, from 2,000 tokens up
+    # docs/facts.md#h200-prefill: tokens, prefill seconds, from 2,000 tokens up
     rows = [(2000, 0.0667), (3500, 0.113), (8192, 0.273), (16384, 0.619), (32768, 1.481)]
     weighted = np.array([[1 / t, n / t, n * n / t] for n, t in rows])
     fit, *_ = np.linalg.lstsq(weighted, np.ones(len(rows)), rcond=None)
@@ -132,7 +132,7 @@ def test_the_h200_compute_terms_are_the_fit_to_the_published_prefill_times() -> 
 def test_the_p800_terms_break_even_where_published() -> None:
     values = load_profile("kunlun-p800-hygon").values
     a_s, b_s = values["run.compute.a_s"].value, values["run.compute.b_s"].value
-    restore_s = 0.7791 + 3000 * 13.539e-6  # facts/sizing.md section 8
+    restore_s = 0.7791 + 3000 * 13.539e-6  # docs/facts.md#kunlun-break-even
     assert a_s + 3000 * b_s == pytest.approx(restore_s, rel=1e-3)  # type: ignore[operator]
 
 

@@ -7,16 +7,16 @@ from typing import Any
 
 from hicachectl.exits import EXIT_TABLE
 from hicachectl.pages import page_of
-from hicachectl.registry import COMMANDS, GROUPS
+from hicachectl.registry import GROUPS, Entry
 from hicachectl.render.text import cell_width, pad, wrap
 
-__all__ = ["command_help", "root_help"]
+__all__ = ["command_help", "option_rows", "root_help"]
 
 _LABEL_MAX = 30
 
 
-def root_help(options: Sequence[tuple[str, str]], width: int) -> str:
-    """Lay out the help of the program itself; reads the registry only. Pure."""
+def root_help(options: Sequence[tuple[str, str]], commands: Sequence[Entry], width: int) -> str:
+    """Lay out the help of the program itself; from the registry alone. Pure."""
     lines = ["Usage: hicachectl COMMAND [OPTIONS]", ""]
     lines += wrap(
         "Inspect a host for tiered KV prefix caches, tune it, and prove with real traffic whether the lower tiers pay.",
@@ -24,7 +24,7 @@ def root_help(options: Sequence[tuple[str, str]], width: int) -> str:
     )
     lines += _examples("", width)
     for group in GROUPS:
-        lines += _section(group, [(e.name, e.summary) for e in COMMANDS if e.group == group], width)
+        lines += _section(group, [(e.name, e.summary) for e in commands if e.group == group], width)
     lines += _section("Options of every command", options, width)
     lines += ["", "hicachectl COMMAND --help shows a command. hicachectl explain exit-codes lists the exit codes."]
     return "\n".join(lines)

@@ -14,7 +14,7 @@ from hicachectl.render import run_charts as charts
 from hicachectl.render import run_tables as tables
 from hicachectl.render.html_style import HATCHES, STYLE
 from hicachectl.render.run_advice import advice
-from hicachectl.render.run_words import LRU_HITS, caveats, checks, coverage, duration, verdict
+from hicachectl.render.run_words import LRU_HITS, caveats, checks, coverage, speed, verdict
 from hicachectl.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -91,11 +91,10 @@ def _head(report: ReplayReport, made_at: str | None) -> str:
         f"<tr><th scope=row>{escape(name)}</th><td class=num>{escape(amount)}</td><td>{escape(how)}</td><td class=text>{escape(what)}</td></tr>"
         for name, amount, how, what in found.terms
     )
-    speed = f", {report.requests_per_s:,.0f} requests/s" if report.requests_per_s else ""
     return (
         f"<header><h1>{escape(report.trace)}</h1><p class=about>{escape(report.trace_format)}, {escape(coverage(report))}, "
-        f"{format_count(report.input_tokens)} input tokens, {format_count(report.pages_total)} whole pages; replayed in "
-        f"{duration(report.elapsed_s)}{speed}. hicachectl {escape(__version__)}{', ' + escape(made_at) if made_at else ''}</p></header>"
+        f"{format_count(report.input_tokens)} input tokens, {format_count(report.pages_total)} whole pages; "
+        f"{speed(report)}. hicachectl {escape(__version__)}{', ' + escape(made_at) if made_at else ''}</p></header>"
         f'<section class="verdict {found.answer.word.lower()}"><h2><span class=word>{found.answer.word}</span> {escape(found.answer.text)}</h2>'
         + (f"<div class=scroll><table><tbody>{terms}</tbody></table></div>" if terms else "")
         + "".join(f"<p>{escape(remark)}</p>" for remark in found.remarks)
@@ -109,7 +108,7 @@ def _plots(report: ReplayReport) -> str:
     legend = "".join(f"<li><svg viewBox='0 0 14 14' class=key><rect class='tier {tier}' width=14 height=14 /></svg>{tier}</li>" for tier in shown)
     reuse = report.reuse
     figures = (
-        ("Hit rate over the replay", f"measured; hit tokens of input tokens, about {format_count(n)} requests a step",
+        ("Hit rate over the replay", f"measured; hit tokens of input tokens, about {format_count(n)} request{'' if n == 1 else 's'} a step",
          f"<ul class=legend>{legend}</ul>" if len(shown) > 1 else "", charts.hit_rate_plot(report), charts.hit_rate_data(report)),
         ("Reuse distance", "of this traffic, exact; bars: pages that return at that distance, line: what an LRU cache of that size hits, in shares "
          f"of {format_count(reuse.pages)} whole pages", "", charts.reuse_plot(report), charts.reuse_data(report)),

@@ -67,12 +67,9 @@ def _size(report: ReplayReport) -> Iterator[Advice]:
         return
     plateau = max(reuse.plateau_pages, pools.device_slots + 1)
     if not has_lower_tier(report):
-        gain = reuse.hit_pages_device_slots
-        most = _points(_hits_at_plateau(report) - gain, report)
+        most = _points(sum(reuse.bins_log2) - reuse.hit_pages_device_slots, report) - _GROW_POINTS
         if most >= _GROW_POINTS:
-            yield Advice(
-                f"A host tier of {_pages(report, plateau)} would add {most:.1f} points of hit rate.", f"--host-slots {plateau}"
-            )
+            yield Advice(f"A host tier of {_pages(report, plateau)} would add about {most:.1f} points of hit rate.", f"--host-slots {plateau}")
         return
     if not pools.host_slots:
         return
@@ -142,11 +139,6 @@ def _share(report: ReplayReport, reason: str) -> float:
 
 def _points(pages: int, report: ReplayReport) -> float:
     return 100 * pages / report.pages_total if report.pages_total else 0.0
-
-
-def _hits_at_plateau(report: ReplayReport) -> int:
-    at = [point.hit_pages for point in report.reuse.curve if point.capacity_pages <= report.reuse.plateau_pages]
-    return at[-1] if at else 0
 
 
 def _pages(report: ReplayReport, n: int) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hicachectl.render import run_tables as tables
 from hicachectl.render.run_advice import advice
-from hicachectl.render.run_words import LRU_HITS, caveats, checks, coverage, duration, verdict
+from hicachectl.render.run_words import LRU_HITS, caveats, checks, coverage, speed, verdict
 from hicachectl.render.text import pad
 from hicachectl.units import format_bytes, format_count
 
@@ -42,10 +42,8 @@ def render_report(screen: Screen, report: ReplayReport, *, command: str = "hicac
 
 def _head(screen: Screen, report: ReplayReport) -> None:
     screen.print(f"RUN {report.trace}  {report.trace_format}  {coverage(report)}", "bold")
-    speed = f", {report.requests_per_s:,.0f} requests/s" if report.requests_per_s else ""
-    screen.paragraph(
-        "", f"{format_count(report.input_tokens)} input tokens, {format_count(report.pages_total)} whole pages, replayed in {duration(report.elapsed_s)}{speed}"
-    )
+    sizes = f"{format_count(report.input_tokens)} input tokens, {format_count(report.pages_total)} whole pages"
+    screen.paragraph("", f"{sizes}, {speed(report)}")
     screen.print()
     found = verdict(report)
     screen.paragraph("VERDICT  ", f"{found.answer.word}: {found.answer.text}", _STYLES[found.answer.word])

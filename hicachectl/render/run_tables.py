@@ -44,12 +44,12 @@ _METHODS = {
 def hits_table(report: ReplayReport) -> Table:
     """Hits by tier, and what of them was brought up."""
     hits, restored = report.pages_hit_by_tier, report.pages_restored_by_tier
-    rows = [
-        ("device", hits.device, None),
-        ("host", hits.host, restored.host),
-        ("storage", hits.storage, restored.storage),
-        ("all", report.pages_hit, report.pages_restored),
-    ]
+    tiers: list[tuple[str, int, int | None]] = [("device", hits.device, None)]
+    if report.pools.host_slots:
+        tiers.append(("host", hits.host, restored.host))
+    if report.pools.storage_capacity_bytes:
+        tiers.append(("storage", hits.storage, restored.storage))
+    rows = [*tiers, ("all", report.pages_hit, report.pages_restored)]
     columns = (
         Column("TIER"), Column("PAGES HIT", right=True), Column("OF WHOLE PAGES", right=True), Column("RESTORED", right=True),
         Column("BYTES RESTORED", right=True, keep=1),

@@ -25,6 +25,7 @@ __all__ = [
     "has_lower_tier",
     "percent",
     "signed",
+    "speed",
     "verdict",
 ]
 
@@ -74,6 +75,12 @@ def percent(part: float, whole: float = 1.0) -> str:
     return "<0.1 %" if 0 < value < 0.05 else f"{value:.1f} %"
 
 
+def speed(report: ReplayReport) -> str:
+    """How fast the replay itself ran. Pure."""
+    took = f"replayed in {duration(report.elapsed_s)}"
+    return f"{took}, {format_count(round(report.requests_per_s))} requests/s" if report.requests_per_s else took
+
+
 def duration(seconds: float | None) -> str:
     """Write seconds that may be unknown or none. Pure."""
     return "-" if seconds is None else "0 s" if seconds == 0 else format_seconds(seconds)
@@ -108,10 +115,11 @@ def verdict(report: ReplayReport) -> Verdict:
         ("net gain", signed(gain.net_s), "", "saved - moved"),
         ("beside", duration(gain.background_s), "measured", "copying down in other threads; not in the sum"),
     )  # fmt: skip
+    partial = () if report.stop == "complete" else (f"Judged on {coverage(report)} only.",)
     if not has_lower_tier(report):
         return Verdict(Answer("OPEN", "this run had no lower tier, so there is nothing to judge"), (), ())
     if not report.pages_restored:
-        return Verdict(_answer_without_restores(report), terms if gain.moved_s or gain.background_s else (), ())
+        return Verdict(_answer_without_restores(report), terms if gain.moved_s or gain.background_s else (), partial)
     remarks = []
     total = (report.ttft_modelled_device_only.mean_s or 0.0) * report.ttft_modelled_device_only.n
     if gain.net_s > 0:
@@ -119,7 +127,7 @@ def verdict(report: ReplayReport) -> Verdict:
         answer = Answer("YES", f"the lower tiers pay here: net gain {signed(gain.net_s)}{share}")
         if gain.moved_s > 0:
             ratio = gain.saved_s / gain.moved_s
-            remarks.append(f"A prefill {ratio:,.0f} times faster than modelled would end the gain." if ratio >= 10
+            remarks.append(f"A prefill {format_count(round(ratio))} times faster than modelled would end the gain." if ratio >= 10
                            else f"A prefill {ratio:.1f} times faster than modelled would end the gain.")  # fmt: skip
         if gain.background_s >= gain.net_s:
             remarks.append(
@@ -128,9 +136,7 @@ def verdict(report: ReplayReport) -> Verdict:
             )
     else:
         answer = Answer("NO", f"the lower tiers cost more than they save here: net gain {signed(gain.net_s)}")
-    if report.stop != "complete":
-        remarks.append(f"Judged on {coverage(report)} only.")
-    return Verdict(answer, terms, tuple(remarks))
+    return Verdict(answer, terms, (*remarks, *partial))
 
 
 def _answer_without_restores(report: ReplayReport) -> Answer:
@@ -156,8 +162,13 @@ def checks(report: ReplayReport) -> tuple[tuple[str, str], ...]:
     how = {"all": "every byte of every page", "off": "verification is off"}.get(report.verify, f"every byte, {report.verify}")
     times = "once" if report.checks_passed == 1 else f"{format_count(report.checks_passed)} times"
     failures = ", ".join(f"{format_count(n)} {reason}" for reason, n in report.failures_by_reason.items())
+    compared = (
+        f"{format_count(report.pages_verified)} of {format_count(report.pages_restored)} restored pages compared ({how}), {wrong}"
+        if report.pages_restored
+        else "no page was restored, so none was compared"
+    )
     return (
-        ("pages", f"{format_count(report.pages_verified)} of {format_count(report.pages_restored)} restored pages compared ({how}), {wrong}"),
+        ("pages", compared),
         ("laws", f"tree, slots and leases checked {times}, all held" if report.checks_passed else "not checked: the replay did not end"),
         ("sum", f"{format_count(report.pages_used * report.pools.page_tokens)} used + {format_count(report.missed_tokens)} missed = "
                 f"{format_count(report.input_tokens)} input tokens; every missed token has one reason"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TextIO
 
+from hicachectl.errors import UsageError
 from hicachectl.render.table import Table, layout
 from hicachectl.render.text import ascii_text, printable, wrap
 
@@ -58,9 +59,17 @@ class Screen:
             self.print(line)
 
     def write(self, text: str) -> None:
-        """Write text as it is and flush. Raises StdoutClosed when nobody reads."""
+        """Write text as it is and flush. Raises StdoutClosed when nobody reads, UsageError when it cannot be written."""
         try:
             self.stream.write(text)
             self.stream.flush()
         except BrokenPipeError:
             raise StdoutClosed from None
+        except OSError as error:
+            raise UsageError(
+                f"cannot write: {error.strerror}",
+                where=str(getattr(self.stream, "name", "the output")).strip("<>"),
+                why="the disk behind it is full or gone",
+                hint="write somewhere else",
+                code="HC-OUTPUT",
+            ) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["ascii_text", "cell_width", "pad", "printable", "wrap"]
+__all__ = ["ascii_text", "cell_width", "pad", "printable", "real_text", "wrap"]
 
 _ASCII = str.maketrans({
     "─": "-", "│": "|", "┌": "+", "┐": "+", "└": "+", "┘": "+", "├": "+", "┤": "+", "┬": "+", "┴": "+", "┼": "+",
@@ -35,12 +35,31 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
     return fill + text if right else text + fill
 
 
+def real_text(text: str) -> str:
+    r"""Undo the stand-ins Python uses for file-name bytes it could not decode, so that every reader takes the text. Pure.
+
+    UTF-8 names become readable also under LC_ALL=C; bytes that are no UTF-8 become \xNN.
+
+    >>> real_text("\udce6\udc9c\udcba"), real_text("a\udcff")
+    ('机', 'a\\xff')
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        try:
+            return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        except UnicodeEncodeError:
+            return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return text
+
+
 def printable(text: str, encoding: str = "utf-8") -> str:
     r"""Write `text` so that it takes one line and the stream can encode it: control characters become \xNN. Pure.
 
     >>> printable("a\x1b[2Jb"), printable("机", "ascii")
     ('a\\x1b[2Jb', '\\u673a')
     """
+    text = real_text(text)
     if any(unicodedata.category(c) == "Cc" for c in text):
         text = "".join(f"\\x{ord(c):02x}" if unicodedata.category(c) == "Cc" else c for c in text)
     return text.encode(encoding, "backslashreplace").decode(encoding)

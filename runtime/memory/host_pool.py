@@ -12,6 +12,7 @@ from hicachectl.errors import InvariantBroken, UsageError
 from hicachectl.runtime.geometry import KVGeometry
 from hicachectl.runtime.layout import Layout, PoolMap
 from hicachectl.runtime.memory.mapping import Mapping, Step, reserve
+from hicachectl.runtime.memory.numa import Placement, sample_placement
 
 __all__ = ["HostPool"]
 
@@ -53,6 +54,10 @@ class HostPool:
         """The same memory as a torch tensor."""
         return torch.from_numpy(self.array)
 
+    def placement(self) -> Placement:
+        """Say on which NUMA nodes the pool's pages lie, from a sample, as the kernel reports it."""
+        return sample_placement(self.array.ctypes.data, self.n_bytes)
+
     @property
     def n_bytes(self) -> int:
         return self.map.n_bytes
@@ -74,7 +79,8 @@ class HostPool:
         if not self.page_is_contiguous:
             raise InvariantBroken(f"a page is not contiguous in layout {self.layout.value}", where=f"host slot {slot}")
         self._require(slot)
-        return self.array[slot].reshape(-1)
+        page: NDArray[np.uint8] = self.array[slot].reshape(-1)
+        return page
 
     def read_page(self, slot: int) -> NDArray[np.uint8]:
         """Copy a page out, [plane, chunk byte], whatever the layout. Raises InvariantBroken outside the pool."""

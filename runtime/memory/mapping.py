@@ -16,7 +16,7 @@ from hicachectl.errors import CapacityError
 
 __all__ = ["Mapping", "Step", "reserve"]
 
-# x86-64's PMD size; other kernels use another one, which costs alignment, never correctness.
+# x86-64's PMD size; other kernels use another one, which costs alignment, never correctness: docs/facts.md#huge-pages.
 _ALIGN_BYTES = 2 << 20
 
 

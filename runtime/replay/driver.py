@@ -23,7 +23,7 @@ from hicachectl.runtime.cache import CacheConfig, HierarchicalCache, Restored, r
 from hicachectl.runtime.cost import CostModel
 from hicachectl.runtime.counters import CacheObserver
 from hicachectl.runtime.geometry import KVGeometry
-from hicachectl.runtime.keys import KEY_BYTES, Namespace, key64, page_keys
+from hicachectl.runtime.keys import DEFAULT_NAMESPACE, KEY_BYTES, Namespace, key64, page_keys
 from hicachectl.runtime.layout import Backend, Layout, require_compatible
 from hicachectl.runtime.memory.device_pool import DevicePool
 from hicachectl.runtime.memory.host_pool import HostPool
@@ -84,8 +84,7 @@ class Stop(Enum):
 class ReplayConfig:
     """What to replay on. `device_slots` None = as many as the longest request needs; `host_slots` 0 = no host tier.
 
-    `storage_path` None = no L3. `trace_name` becomes the namespace of the storage objects together with the geometry, so
-    that ids of different traces never meet in one folder.
+    `storage_path` None = no L3. `trace_name` is for the report only.
     """
 
     geometry: KVGeometry
@@ -105,7 +104,14 @@ class ReplayConfig:
 class Replay:
     """Owns the pools, threads and storage of one replay; a context manager that frees them whatever happens."""
 
-    def __init__(self, trace: Trace, config: ReplayConfig, *, info: TraceInfo | None = None, observer: CacheObserver | None = None) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        config: ReplayConfig,
+        *,
+        info: TraceInfo | None = None,
+        observer: CacheObserver | None = None,
+    ) -> None:
         geometry = config.geometry
         self.config = config
         self.trace = trace
@@ -118,10 +124,12 @@ class Replay:
         if config.host_slots:
             require_compatible(config.layout, config.backend)
         self._tokens = TokenMaker(self.info)
-        self._namespace = Namespace(cache_salt=f"trace {config.trace_name}") if config.storage_path is not None else Namespace()
+        self._namespace = _namespace(self.info) if config.storage_path is not None else DEFAULT_NAMESPACE
         self._content = PageContent(geometry.n_planes, geometry.chunk_bytes)
         self._verify_count = 0
-        self.recorder = Recorder(geometry, self.info.n_requests if config.limit is None else min(config.limit, self.info.n_requests))
+        self.recorder = Recorder(
+            geometry, self.info.n_requests if config.limit is None else min(config.limit, self.info.n_requests)
+        )
         self.device_pool = DevicePool(geometry, self.device_slots)
         self.host_pool: HostPool | None = None
         self.engine: TransferEngine | None = None
@@ -130,10 +138,16 @@ class Replay:
         try:
             if config.host_slots:
                 self.host_pool = HostPool(geometry, config.host_slots, config.layout)
-                self.engine = TransferEngine(self.device_pool, self.host_pool, make_backend(config.backend, config.layout))
+                self.engine = TransferEngine(
+                    self.device_pool, self.host_pool, make_backend(config.backend, config.layout)
+                )
             if config.storage_path is not None:
                 spec = ObjectSpec(
-                    model=geometry.name, dtype=geometry.dtype, kind=geometry.kind.value, page_tokens=geometry.page_tokens, object_layout=config.layout.object_layout.value,
+                    model=geometry.name,
+                    dtype=geometry.dtype,
+                    kind=geometry.kind.value,
+                    page_tokens=geometry.page_tokens,
+                    object_layout=config.layout.object_layout.value,
                     n_layers=geometry.n_layers,
                 )
                 self.storage = FileStorage(config.storage_path, config.storage_bytes, whole(spec, geometry.page_bytes))
@@ -255,3 +269,10 @@ class Replay:
             self.host_pool.close()
         self._planes = None  # type: ignore[assignment]
         self.device_pool.close()
+
+
+def _namespace(info: TraceInfo) -> Namespace:
+    """Keep the pages of different traces apart in one storage folder: ids mean something inside their trace only. Pure."""
+    return Namespace(
+        cache_salt=f"{info.format} {info.n_requests} {info.total_input_tokens} {info.total_blocks} {info.max_block_id}"
+    )

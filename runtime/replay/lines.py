@@ -10,7 +10,6 @@ import gzip
 import io
 import json
 import lzma
-import math
 import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ __all__ = ["Fields", "read_lines"]
 MAX_LINE_BYTES = 256 << 20  # the longest line of the recorded session traces is 4 MB; past this it is not such a file
 _MAGIC = ((b"\x1f\x8b", "gzip"), (b"\xfd7zXZ\x00", "xz"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"BZh", "bzip2"))
 _ID_LIMIT = 1 << 63
+_NUMBER_LIMIT = 1 << 53  # a larger length or time is a slip, and would not survive as a float
 _ONE_A_LINE = "a trace is one JSON object a line; `jq -c .` makes one line of a spread-out object"
 
 
@@ -66,21 +66,23 @@ class Fields:
                 self.refuse(f"key {key!r} is missing", f"needed keys: {', '.join(required)}")
 
     def count(self, key: str, *, least: int = 0) -> int:
-        """Return a whole number >= least."""
+        """Return a whole number in least..2^53."""
         value = self.values[key]
         if type(value) is not int:
             self.refuse(f"{key} is {_show(value)}, not a whole number")
         if value < least:
-            self.refuse(f"{key} is {value}, below {least}")
+            self.refuse(f"{key} is {_show(value)}, below {least}")
+        if value > _NUMBER_LIMIT:
+            self.refuse(f"{key} is {_show(value)}, above 2^53")
         return value
 
     def seconds(self, key: str, *, unit_s: float = 1.0) -> float:
-        """Return a time in seconds, read in units of `unit_s` seconds; finite and >= 0."""
+        """Return a time in seconds, read in units of `unit_s` seconds; 0..2^53."""
         value = self.values[key]
         if type(value) is not int and type(value) is not float:
             self.refuse(f"{key} is {_show(value)}, not a number")
-        if not 0 <= value < math.inf:
-            self.refuse(f"{key} is {value}, not a time of zero or more")
+        if not 0 <= value <= _NUMBER_LIMIT:
+            self.refuse(f"{key} is {value!s:.40}, not a time of zero or more")
         return float(value) * unit_s if unit_s != 1.0 else float(value)
 
     def text(self, key: str) -> str:
@@ -161,7 +163,7 @@ def _parse(raw: bytes, path: Path, number: int) -> dict[str, Any]:
     if not raw.strip():
         raise UsageError("the line is empty", where=where, hint="remove the empty line")
     try:
-        value = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
+        value = json.loads(raw.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_no_key_twice)
     except RecursionError:
         raise UsageError("the JSON is nested too deeply", where=where, hint=_ONE_A_LINE) from None
     except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
@@ -176,6 +178,14 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
 
 
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"key {next(key for key in keys if keys.count(key) > 1)!r} twice")
+    return values
+
+
 def _show(value: object) -> str:
     text = json.dumps(value, ensure_ascii=True)
     return text if len(text) <= 40 else f"{text[:37]}..."
@@ -187,12 +197,12 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, str]]:
         if path.exists() and not path.is_file():
             raise UsageError("not a regular file", where=str(path), why="a trace is read more than once",
                              hint="write the trace to a file first")  # fmt: skip
+        with path.open("rb") as file:
+            head = file.read(8)
         raw = path.open("rb")
     except OSError as error:
         raise UsageError(f"cannot read the trace: {error.strerror}", where=str(path), hint="check the path") from error
     with raw:
-        head = raw.read(8)
-        raw.seek(0)
         kind = next((name for magic, name in _MAGIC if head.startswith(magic)), "plain")
         if kind == "bzip2":
             raise UsageError("a bzip2 file", where=str(path), hint="traces are plain, .gz, .xz or .zst")

@@ -7,12 +7,12 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
+from hicachectl.runtime.account import Account
 from hicachectl.runtime.cost import RecomputeCost
 from hicachectl.runtime.geometry import KVGeometry
 from hicachectl.runtime.keys import key64
 from hicachectl.runtime.replay.request import TraceRequest
 from hicachectl.runtime.replay.reuse import ReuseDistances
-from hicachectl.runtime.request import Account
 
 __all__ = ["COLUMNS", "Recorder"]
 
@@ -33,7 +33,8 @@ class Recorder:
 
     def __init__(self, geometry: KVGeometry, expected_requests: int) -> None:
         self.geometry = geometry
-        self._rows = np.zeros((max(1, expected_requests), len(COLUMNS)), dtype=np.float64)
+        self.expected_requests = expected_requests
+        self._rows: npt.NDArray[np.float64] = np.zeros((max(1, expected_requests), len(COLUMNS)), dtype=np.float64)
         self.n_requests = 0
         self.pages_verified = 0
         self.pages_mismatched = 0
@@ -52,7 +53,9 @@ class Recorder:
         """Take the end of the wall clock."""
         self.elapsed_s = perf_counter() - self.started_s
 
-    def add(self, traced: TraceRequest, account: Account, keys: bytes, recompute: RecomputeCost, serve_s: float) -> None:
+    def add(
+        self, traced: TraceRequest, account: Account, keys: bytes, recompute: RecomputeCost, serve_s: float
+    ) -> None:
         """Write down one request. `keys` are the page keys of its whole pages."""
         n = self.n_requests
         if n == len(self._rows):

@@ -122,6 +122,10 @@ class Pools:
     storage_capacity_bytes: int
     storage_used_bytes: int
     storage_objects: int
+    host_pages_by_node: dict[str, int]
+    """Sampled memory pages of the host pool by NUMA node, as the kernel reports them; empty without a host tier."""
+    host_placement_reason: str | None
+    """Why the nodes are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +208,7 @@ def make_report(replay: Replay, stop: Stop, *, n_windows: int = 60) -> ReplayRep
     notes.append("output tokens are not inserted: hits of multi-turn sessions are a lower bound")
     storage = replay.storage.stats() if replay.storage is not None else None
     waits = recorder.column("restore_wait_s")[_restored(recorder)]
+    placement = replay.host_pool.placement() if replay.host_pool is not None else None
     return ReplayReport(
         trace=config.trace_name,
         trace_format=replay.info.format,
@@ -243,6 +248,8 @@ def make_report(replay: Replay, stop: Stop, *, n_windows: int = 60) -> ReplayRep
             storage_capacity_bytes=config.storage_bytes if storage else 0,
             storage_used_bytes=storage.used_bytes if storage else 0,
             storage_objects=storage.n_objects if storage else 0,
+            host_pages_by_node={str(node): n for node, n in placement.by_node.items()} if placement else {},
+            host_placement_reason=placement.reason if placement else "no host tier",
         ),
         policies={
             "write_policy": config.cache.write_policy.value,
@@ -309,7 +316,14 @@ def _paths(replay: Replay) -> dict[str, PathTotals]:
         for name, direction in (("host_to_device", Direction.LOAD), ("device_to_host", Direction.BACKUP)):
             total = replay.engine.counters(direction)
             paths[name] = PathTotals(
-                total.n_pages, total.n_bytes, total.wall_s, total.bytes_per_s, total.transfers, total.n_submissions, total.n_segments, total.failures
+                total.n_pages,
+                total.n_bytes,
+                total.wall_s,
+                total.bytes_per_s,
+                total.transfers,
+                total.n_submissions,
+                total.n_segments,
+                total.failures,
             )
     if replay.storage is not None:
         stats = replay.storage.stats()
@@ -334,13 +348,26 @@ def _layout_costs(n_pages: int, backend: Backend, replay: Replay) -> tuple[Layou
         costs.append(
             LayoutCost(
                 layout.value,
-                segments(layout, n_pages=n_pages, n_planes=geometry.n_planes, n_runs=1, page_tokens=geometry.page_tokens),
-                segments(layout, n_pages=n_pages, n_planes=geometry.n_planes, n_runs=n_pages, page_tokens=geometry.page_tokens),
+                segments(
+                    layout, n_pages=n_pages, n_planes=geometry.n_planes, n_runs=1, page_tokens=geometry.page_tokens
+                ),
+                segments(
+                    layout,
+                    n_pages=n_pages,
+                    n_planes=geometry.n_planes,
+                    n_runs=n_pages,
+                    page_tokens=geometry.page_tokens,
+                ),
                 None
                 if refused
                 else submissions(
-                    layout, backend, n_pages=n_pages, n_planes=geometry.n_planes, n_runs=n_pages,
-                    page_tokens=geometry.page_tokens, chunk_bytes=geometry.chunk_bytes,
+                    layout,
+                    backend,
+                    n_pages=n_pages,
+                    n_planes=geometry.n_planes,
+                    n_runs=n_pages,
+                    page_tokens=geometry.page_tokens,
+                    chunk_bytes=geometry.chunk_bytes,
                 ),
                 backend.value,
                 refused,
@@ -361,5 +388,3 @@ def _windows(recorder: Recorder, page_tokens: int, n_windows: int) -> tuple[Wind
         ]
         windows.append(Window(start, end, float(recorder.column("time_s")[end - 1]), *parts))
     return tuple(windows)
-
-

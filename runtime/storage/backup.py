@@ -15,11 +15,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from hicachectl.errors import InvariantBroken
 from hicachectl.runtime.storage.base import PageBytes, StorageBackend, check_pages
 from hicachectl.runtime.storage.gate import LoadGate
 from hicachectl.runtime.storage.prefetch import OpEnd
-
-from hicachectl.errors import InvariantBroken
 
 __all__ = ["BackupOp", "BackupStats", "StorageBackup"]
 

@@ -25,14 +25,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from hicachectl.errors import CapacityError, InvariantBroken, StorageError, StorageFault
 from hicachectl.runtime.storage.base import PageBytes, StorageStats, check_pages
 from hicachectl.runtime.storage.disk_full import DiskGuard, DiskState
-from hicachectl.runtime.storage.file_format import HEADER_BYTES, fault_of, read_object, write_object
+from hicachectl.runtime.storage.file_format import HEADER_BYTES, fault_of, read_object, set_recency, write_object
 from hicachectl.runtime.storage.file_index import FileIndex, ObjectId
 from hicachectl.runtime.storage.file_scan import FoundObject, ScanReport, prepare_folder, relative_path, scan_folder
 from hicachectl.runtime.storage.object_keys import ObjectNamespace
-
-from hicachectl.errors import CapacityError, InvariantBroken, StorageError, StorageFault
 
 __all__ = ["FileStorage", "disk_bytes"]
 
@@ -71,7 +70,8 @@ class FileStorage:
 
     `clock` gives seconds for the metadata TTL and the waits after a full disk (monotonic by default), `wall_ns` the
     nanoseconds written as recency into file times, which order the objects at the next start. `metadata_ttl_s` is how
-    long an object once seen is believed to be there (5 s as SGLang's file backend; inf for a private folder).
+    long an object once seen is believed to be there (5 s as SGLang's file backend, docs/facts.md#sglang-metadata; inf
+    for a private folder).
     `fsync` makes each object durable before its name appears.
     """
 
@@ -294,7 +294,7 @@ class FileStorage:
     def _read_one(self, key: bytes, page: PageBytes, stamp_ns: int) -> bool:
         path = self._path(key)
         try:
-            wrong = read_object(path, key, self.namespace.digest, page, stamp_ns)
+            wrong = read_object(path, key, self.namespace.digest, page)
         except OSError as error:
             fault = fault_of(error)
             with self._lock:
@@ -305,7 +305,15 @@ class FileStorage:
             return False
         if wrong is not None:
             self._remove_corrupt(key, path)
-        return wrong is None
+            return False
+        try:
+            set_recency(path, stamp_ns)
+        except (
+            OSError
+        ):  # evicted meanwhile, read-only or another user's: the page is right, only the next start's order is off
+            with self._lock:
+                self._failures["recency"] += 1
+        return True
 
     def _remove_corrupt(self, key: bytes, path: str) -> None:
         fault: StorageFault | None = None

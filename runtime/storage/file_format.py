@@ -6,9 +6,8 @@
 The checksum is CRC-32 over the header fields and the page. The enemy is accident - a torn write after a power cut, a
 rotten sector, a truncated or misplaced file - and not an attacker, against whom no unkeyed sum helps. zlib's CRC-32
 finds every burst up to 32 bits and misses other damage once in 2^32; key, namespace and length are compared besides.
-It runs without the GIL at 2.7 GB/s on 64 KiB and 4.2 GB/s on 2 MiB pages where blake2b does 0.7 and 0.9 and SHA-256
-with processor support 1.7 (zlib 1.2, OpenSSL 3, one core of an AMD EPYC 7xx3 or later VM), and one prefetch thread
-does the reading.
+It runs without the GIL at 2.7 GB/s on 64 KiB and 4.2 GB/s on 2 MiB pages, three to four times as fast as blake2b
+(docs/facts.md#checksum), and one prefetch thread does the reading.
 
 A file is written under a temporary name in its own folder and renamed with os.replace, so a reader sees all of it or
 nothing and two writers of one name leave one whole object (their bytes are equal: the key names them). The writer holds
@@ -26,11 +25,18 @@ import struct
 import zlib
 from collections.abc import Sequence
 
+from hicachectl.errors import StorageFault
 from hicachectl.runtime.storage.base import PageBytes
 
-from hicachectl.errors import StorageFault
-
-__all__ = ["HEADER_BYTES", "TEMP_PREFIX", "fault_of", "read_object", "remove_if_abandoned", "write_object"]
+__all__ = [
+    "HEADER_BYTES",
+    "TEMP_PREFIX",
+    "fault_of",
+    "read_object",
+    "remove_if_abandoned",
+    "set_recency",
+    "write_object",
+]
 
 HEADER_BYTES = 96
 TEMP_PREFIX = ".tmp-"
@@ -43,10 +49,10 @@ _PAD = bytes(HEADER_BYTES - _FIELDS.size - _CRC.size)
 _serial = itertools.count()
 
 
-def read_object(path: str, key: bytes, digest: bytes, page: PageBytes, recency_ns: int) -> str | None:
+def read_object(path: str, key: bytes, digest: bytes, page: PageBytes) -> str | None:
     """Read one object into `page`; return None when it is proven right, else what is wrong with it.
 
-    Fills `page` (its content is undefined when something is wrong) and sets the file's mtime to `recency_ns`.
+    Fills `page`, whose content is undefined when something is wrong.
     Raises OSError, FileNotFoundError among them.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -59,10 +65,7 @@ def read_object(path: str, key: bytes, digest: bytes, page: PageBytes, recency_n
         got = _read_all(fd, [memoryview(header), page.data])
         if got != wanted:
             return f"ended after {got} of {wanted} bytes"
-        reason = _disprove(header, key, digest, page)
-        if reason is None:
-            _set_mtime(fd, recency_ns)
-        return reason
+        return _disprove(header, key, digest, page)
     finally:
         os.close(fd)
 
@@ -75,23 +78,26 @@ def write_object(
     Creates the folder when it is missing. `fsync` makes the bytes durable before the name appears; without it a power
     cut may leave an object whose checksum fails, a miss. Raises OSError, with the temporary file gone.
     """
-    temp = f"{os.path.dirname(path)}/{TEMP_PREFIX}{os.getpid()}-{next(_serial)}-{os.urandom(4).hex()}"
-    fd = _create(temp)
+    fd, temp = _create_locked(os.path.dirname(path))
     try:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
             header = _FIELDS.pack(_MAGIC, _VERSION, HEADER_BYTES, 0, page.nbytes, key, digest)
             crc = zlib.crc32(page.data, zlib.crc32(header))
             _write_all(fd, [memoryview(header + _CRC.pack(crc) + _PAD), page.data])
-            _set_mtime(fd, recency_ns)
+            os.utime(fd, ns=(recency_ns, recency_ns))
             if fsync:
                 os.fsync(fd)
             os.replace(temp, path)
         finally:
             os.close(fd)  # some file systems (NFS, quota) report a full disk only here
-    except OSError:
+    except BaseException:
         _remove(temp)
         raise
+
+
+def set_recency(path: str, recency_ns: int) -> None:
+    """Record when an object was last used as its file's mtime. Raises OSError, on a file of another user for one."""
+    os.utime(path, ns=(recency_ns, recency_ns), follow_symlinks=False)
 
 
 def remove_if_abandoned(temp: str) -> bool:
@@ -145,6 +151,22 @@ def _disprove(header: bytearray, key: bytes, digest: bytes, page: PageBytes) -> 
     return None if crc == want else f"has checksum {crc:08x}, not {want:08x}"
 
 
+def _create_locked(folder: str) -> tuple[int, str]:
+    """Make a temporary file that a scan will not take for a leftover; the caller closes and removes it."""
+    while True:
+        temp = f"{folder}/{TEMP_PREFIX}{os.getpid()}-{next(_serial)}-{os.urandom(4).hex()}"
+        fd = _create(temp)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if os.fstat(fd).st_nlink:
+                return fd, temp
+        except OSError:
+            os.close(fd)
+            _remove(temp)
+            raise
+        os.close(fd)  # a scan saw it before it was locked and removed it
+
+
 def _create(temp: str) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
@@ -158,7 +180,7 @@ def _remove(temp: str) -> None:
     try:
         os.unlink(temp)
     except FileNotFoundError:
-        return  # renamed already, or taken for a leftover by another process's scan
+        return  # renamed already, or the folder went away
 
 
 def _read_all(fd: int, buffers: Sequence[memoryview]) -> int:
@@ -193,7 +215,3 @@ def _after(buffers: Sequence[memoryview], n: int) -> list[memoryview]:
         else:
             n -= buffer.nbytes
     return rest
-
-
-def _set_mtime(fd: int, at_ns: int) -> None:
-    os.utime(fd, ns=(at_ns, at_ns))

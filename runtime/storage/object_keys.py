@@ -3,7 +3,7 @@
 A page key names tokens. Two engines may read each other's objects only if model, revision, dtype, page size, order of
 bytes inside an object, layers and heads agree too. Those go into the namespace digest, which is the folder and is
 stored in every object, so changing one of them starts empty instead of reading wrong bytes (SGLang's file backend has
-neither dtype nor layout in its names; facts/sglang.md 3).
+neither dtype nor layout in its names; docs/facts.md#sglang-names).
 
     rank-suffix   KEY_model_tprank_tpsize[_ppsize_pprank][_cprank_cpsize]   one object a page and rank, as SGLang names it
     unified       KEY_l0-36_h0-4                                           one object a grid cell (layers x KV heads): TP4

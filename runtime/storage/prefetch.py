@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from hicachectl.errors import InvariantBroken
 from hicachectl.runtime.storage.base import PageBytes, StorageBackend, check_pages
 from hicachectl.runtime.storage.gate import LoadGate
-
-from hicachectl.errors import InvariantBroken
 
 __all__ = ["OpEnd", "PrefetchOp", "PrefetchPolicy", "PrefetchStats", "Prefetcher", "deadline_s"]
 
@@ -30,7 +29,7 @@ BATCH_BYTES = (
 
 
 class PrefetchPolicy(Enum):
-    """How long a request waits for its pages from L3 (names as in SGLang; facts/sglang.md 1)."""
+    """How long a request waits for its pages from L3 (names as in SGLang; docs/facts.md#sglang-prefetch)."""
 
     BEST_EFFORT = "best_effort"
     WAIT_COMPLETE = "wait_complete"
@@ -53,7 +52,7 @@ def deadline_s(
     """Return how long to wait for a prefetch of `n_tokens`, None for as long as it takes. Pure.
 
     best_effort waits not at all: what has arrived when the request can run counts. timeout grows by `per_ki_token_s` for
-    each 1024 tokens and never passes `max_s` (without a bound a million tokens wait 257 s; facts/sglang.md 1).
+    each 1024 tokens and never passes `max_s` (without a bound a million tokens wait 257 s, sgl-project/sglang#23309).
 
     >>> deadline_s(PrefetchPolicy.TIMEOUT, 8192, base_s=1.0, per_ki_token_s=0.25, max_s=10.0)
     3.0

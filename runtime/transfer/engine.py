@@ -22,6 +22,7 @@ from threading import Condition, Lock, Thread
 import numpy as np
 
 from hicachectl.errors import InvariantBroken, UsageError
+from hicachectl.runtime.layout import Backend
 from hicachectl.runtime.memory.device_pool import DevicePool, require_slots
 from hicachectl.runtime.memory.host_pool import HostPool
 from hicachectl.runtime.memory.slots import Slots
@@ -128,7 +129,8 @@ class TransferEngine:
 
     `layer_groups` are the layers of each group of a load, in order ("a small first one, so that compute starts early");
     they add up to the model's layers. Without it a load is one group. `clock` returns seconds.
-    Starts two daemon threads. Raises UsageError when the groups do not add up, InvariantBroken when the pools differ.
+    Starts two daemon threads. Raises UsageError when the groups do not add up or
+    the backend cannot reach the device, InvariantBroken when the pools differ.
     """
 
     def __init__(
@@ -144,6 +146,10 @@ class TransferEngine:
             raise InvariantBroken(
                 f"device pool of {device_pool.geometry.name}, host pool of {host_pool.geometry.name}",
                 where="transfer engine",
+            )
+        if backend.kind is Backend.CPU and device_pool.device.type != "cpu":
+            raise UsageError(
+                f"copy backend cpu cannot reach memory on {device_pool.device}", hint="use copy backend torch"
             )
         n_layers = device_pool.geometry.n_layers
         groups = [n_layers] if layer_groups is None else list(layer_groups)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hicachectl.runtime.cost import CostModel, FitMethod, LinearCost, Path, PathCost, RecomputeCost
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hicachectl.errors import UsageError
+from hicachectl.runtime.cost import CostModel, FitMethod, LinearCost, Path, PathCost, RecomputeCost
 
 MB = 1_000_000
 PRIOR = LinearCost(1e-3, 1e-9)
@@ -36,6 +36,7 @@ def test_moving_nothing_costs_nothing() -> None:
     assert fed([(MB, 1.0)]).predict(0) == 0
 
 
+@settings(deadline=None)
 @given(st.floats(0, 1e-2), st.floats(1e-12, 1e-8), st.lists(st.integers(1, 1000), min_size=4, max_size=40, unique=True))
 def test_exact_samples_of_varied_sizes_give_their_line(fixed: float, slope: float, sizes: list[int]) -> None:
     window = sizes[-32:]
@@ -55,6 +56,7 @@ def test_noisy_samples_give_the_line_within_the_noise() -> None:
     assert cost.per_byte_s == pytest.approx(2e-10, rel=0.1)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 100), st.floats(1e-4, 1.0)), min_size=4, max_size=32))
 def test_no_line_with_both_numbers_at_least_0_fits_better(samples: list[tuple[int, float]]) -> None:
     cost = fed(samples)
@@ -154,6 +156,7 @@ def test_impossible_settings_are_refused() -> None:
 recompute_costs = st.builds(RecomputeCost, st.floats(0, 0.1), st.floats(0, 1e-4), st.floats(0, 1e-9))
 
 
+@settings(deadline=None)
 @given(recompute_costs, st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
 def test_recompute_of_two_ranges_is_that_of_one_plus_a_call(
     cost: RecomputeCost, start: int, first: int, second: int
@@ -184,7 +187,7 @@ def test_exact_prefill_samples_give_their_cost(truth: RecomputeCost) -> None:
 
 
 def test_a_measured_prefill_is_fitted_within_a_few_percent() -> None:
-    # Our measurement: Qwen3-8B shapes, one H200, eager: 8,192, 16,384 and 32,768 tokens; 53 us a token from 16K on.
+    # docs/facts.md#h200-prefill: Qwen3-8B shapes, one H200, eager: 8,192, 16,384 and 32,768 tokens; 53 us a token from 16K on.
     samples = [(0, 8192, 0.273), (0, 16384, 0.619), (0, 32768, 1.481)]
     cost = RecomputeCost.fit(samples)
     for start, end, seconds in samples:

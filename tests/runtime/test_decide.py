@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 
 import pytest
-from hicachectl.runtime.cost import CostModel, LinearCost, Path, RecomputeCost
-from hicachectl.runtime.decide import RestoreReason, restore
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hicachectl.errors import UsageError
+from hicachectl.runtime.cost import CostModel, LinearCost, Path, RecomputeCost
+from hicachectl.runtime.decide import RestoreReason, restore
 
 PAGE_TOKENS, PAGE_BYTES = 4, 100
 
@@ -44,7 +44,7 @@ models = st.builds(model, lines, lines, st.tuples(rates, rates, rates.map(lambda
 pages = st.integers(0, 12)
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(pages, pages, pages, pages, models, st.none() | st.integers(0, 30))
 def test_no_allowed_length_has_a_better_benefit(
     device: int, host: int, storage: int, more: int, costs: CostModel, budget: int | None
@@ -62,6 +62,7 @@ def test_no_allowed_length_has_a_better_benefit(
     assert chosen.benefit_s == pytest.approx(chosen.saved_s - costs.margin * chosen.moved_s)
 
 
+@settings(deadline=None)
 @given(pages, pages, pages, models, st.integers(0, 30))
 def test_always_restores_all_the_budget_allows(
     device: int, host: int, storage: int, costs: CostModel, budget: int

@@ -6,6 +6,10 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hicachectl.errors import UsageError
 from hicachectl.runtime.events import (
     MEDIUM_OF_TIER,
     AllBlocksCleared,
@@ -17,10 +21,6 @@ from hicachectl.runtime.events import (
     Medium,
 )
 from hicachectl.runtime.keys import Namespace
-from hypothesis import given
-from hypothesis import strategies as st
-
-from hicachectl.errors import UsageError
 
 PAGE = 2
 
@@ -90,6 +90,7 @@ steps = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(steps)
 def test_a_router_that_follows_the_events_knows_what_each_medium_holds(
     sequence: list[tuple[str, list[int], Medium]],

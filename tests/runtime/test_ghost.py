@@ -6,9 +6,10 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
-from hicachectl.runtime.ghost import GhostList
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from hicachectl.runtime.ghost import GhostList
 
 small = st.lists(st.integers(0, 20), max_size=8)
 
@@ -17,6 +18,7 @@ def u64(values: list[int]) -> np.ndarray:
     return np.array(values, dtype=np.uint64)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 8), st.lists(st.tuples(st.booleans(), small, small), max_size=20))
 def test_the_deepest_found_is_that_of_an_exact_list(
     capacity: int, steps: list[tuple[bool, list[int], list[int]]]

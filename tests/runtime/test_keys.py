@@ -8,6 +8,10 @@ import struct
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hicachectl.errors import UsageError
 from hicachectl.runtime.keys import (
     DEFAULT_NAMESPACE,
     KEY_BYTES,
@@ -21,10 +25,6 @@ from hicachectl.runtime.keys import (
     namespace_seed,
     page_keys,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-
-from hicachectl.errors import UsageError
 
 token_lists = st.lists(st.integers(0, 2**32 - 1), max_size=40)
 
@@ -98,16 +98,19 @@ def test_keys_equal_those_of_sglang_itself(namespace: Namespace, keys: list[str]
     assert hexes(bigram_page_keys(tokens, 4, namespace=namespace)) == bigram_keys
 
 
+@settings(deadline=None)
 @given(token_lists, st.integers(1, 9))
 def test_keys_equal_the_definition(ids: list[int], page_tokens: int) -> None:
     assert hexes(page_keys(packed(ids), page_tokens)) == golden(ids, page_tokens)
 
 
+@settings(deadline=None)
 @given(token_lists, st.integers(1, 9))
 def test_bigram_keys_equal_the_definition(ids: list[int], page_tokens: int) -> None:
     assert hexes(bigram_page_keys(packed(ids), page_tokens)) == golden(ids, page_tokens, bigram=True)
 
 
+@settings(deadline=None)
 @given(token_lists, st.integers(1, 5), st.text(), st.text())
 def test_a_namespace_seeds_the_chain(ids: list[int], page_tokens: int, extra_key: str, cache_salt: str) -> None:
     namespace = Namespace(extra_key, cache_salt)
@@ -179,6 +182,7 @@ def test_event_hashes_of_different_namespaces_never_meet() -> None:
     assert len(seen) == len(spaces)
 
 
+@settings(deadline=None)
 @given(token_lists, st.integers(1, 4), st.integers(0, 10))
 def test_a_chain_continued_from_its_parent_is_the_whole_chain(ids: list[int], page_tokens: int, n_pages: int) -> None:
     tokens = packed(ids)
@@ -188,6 +192,7 @@ def test_a_chain_continued_from_its_parent_is_the_whole_chain(ids: list[int], pa
     assert head + tail == page_keys(tokens, page_tokens)
 
 
+@settings(deadline=None)
 @given(st.lists(token_lists, max_size=6), st.integers(1, 7), st.booleans())
 def test_appending_piece_by_piece_gives_the_keys_of_the_whole(
     pieces: list[list[int]], page_tokens: int, bigram: bool
@@ -216,6 +221,7 @@ def test_a_refused_append_leaves_the_chain_as_it_was() -> None:
     assert (chain.keys, chain.tail_tokens) == before
 
 
+@settings(deadline=None)
 @given(token_lists)
 def test_key64_is_the_first_16_hex_digits_and_signed_as_a_view(ids: list[int]) -> None:
     keys = page_keys(packed(ids), 1)

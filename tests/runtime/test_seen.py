@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hicachectl.runtime.reasons import MissReason
-from hicachectl.runtime.seen import SeenFlag, SeenKeys, classify_missed
 
 from hicachectl.errors import UsageError
+from hicachectl.runtime.reasons import MissReason
+from hicachectl.runtime.seen import SeenFlag, SeenKeys, classify_missed
 
 P, B, S = SeenFlag.PUBLISHED, SeenFlag.BACKED_UP, SeenFlag.STORED
 

@@ -255,6 +255,11 @@ def test_pools_of_two_geometries_are_refused() -> None:
         TransferEngine(DevicePool(GEOMETRY, 8), HostPool(other, 8, Layout.PAGE_FIRST), CpuBackend())
 
 
+def test_the_cpu_backend_is_refused_for_a_pool_that_is_not_in_host_memory() -> None:
+    with pytest.raises(UsageError, match="cpu cannot reach memory on meta"):
+        TransferEngine(DevicePool(GEOMETRY, 8, "meta"), HostPool(GEOMETRY, 8, Layout.PAGE_FIRST), CpuBackend())
+
+
 def test_close_finishes_what_is_queued_and_takes_no_more() -> None:
     with engine_of(CpuBackend()) as (engine, _, _):
         transfers = [engine.load(some(1), some(1)) for _ in range(20)] + [engine.backup(some(2), some(2))]

@@ -1,0 +1,241 @@
+"""`hicachectl run`: replay a workload through the real cache tiers, prove every restored page, and say whether they pay."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hicachectl.context import Context
+from hicachectl.envelope import Fact, Result
+from hicachectl.errors import ExitCode
+from hicachectl.interrupt import Terminated
+from hicachectl.profiles import profile_names
+
+if TYPE_CHECKING:
+    from hicachectl.config import Effective
+    from hicachectl.render.screen import Screen
+    from hicachectl.run_plan import RunPlan
+    from hicachectl.runtime.replay.driver import Replay
+
+_WORKLOAD, _TIERS, _POLICY, _OUTPUT = "Workload", "Tiers", "Policies", "Output"
+Text = str | None
+
+
+def _option(flag: str, help_text: str, panel: str, metavar: str, **more: Any) -> Any:
+    return typer.Option(flag, help=help_text, rich_help_panel=panel, metavar=metavar, show_default=False, **more)
+
+
+def command(
+    ctx: typer.Context,
+    trace: Annotated[Text, _option("--trace", "Trace to replay; its format is told from its content.", _WORKLOAD, "FILE")] = None,
+    synthetic: Annotated[Text, _option("--synthetic", "agent, multi-turn, shared-system or one-shot; without a trace.", _WORKLOAD, "CLASS")] = None,
+    seed: Annotated[Text, _option("--seed", "Seed of the synthetic workload.", _WORKLOAD, "N")] = None,
+    limit: Annotated[Text, _option("--limit", "Stop after N requests.", _WORKLOAD, "N")] = None,
+    session_gap: Annotated[Text, _option("--session-gap", "Seconds between session starts of a trace with relative times.", _WORKLOAD, "S")] = None,
+    profile: Annotated[Text, _option("--profile", "Profile that supplies what is not given.", _WORKLOAD, "NAME|FILE", autocompletion=profile_names)] = None,
+    geometry: Annotated[Text, _option("--geometry", "KV geometry preset, such as qwen3-8b or tiny-64k.", _TIERS, "NAME")] = None,
+    page_tokens: Annotated[Text, _option("--page-tokens", "Tokens a page.", _TIERS, "N")] = None,
+    device: Annotated[Text, _option("--device", "auto or cpu.", _TIERS, "DEVICE")] = None,
+    device_slots: Annotated[Text, _option("--device-slots", "Pages of L1; auto = the longest request.", _TIERS, "N|auto")] = None,
+    host_slots: Annotated[Text, _option("--host-slots", "Pages of L2; 0 = no host tier.", _TIERS, "N")] = None,
+    storage_path: Annotated[Text, _option("--storage-path", "Folder of L3; auto = a temporary one, none = no storage tier.", _TIERS, "DIR")] = None,
+    storage_bytes: Annotated[Text, _option("--storage-bytes", "Bytes L3 may hold, such as 20GiB.", _TIERS, "SIZE")] = None,
+    layout: Annotated[Text, _option("--layout", "layer_first, page_first or page_first_direct.", _TIERS, "LAYOUT")] = None,
+    backend: Annotated[Text, _option("--backend", "How pages are copied: cpu or torch.", _TIERS, "BACKEND")] = None,
+    write_policy: Annotated[Text, _option("--write-policy", "write_through, write_through_selective or write_back.", _POLICY, "POLICY")] = None,
+    selective_hits: Annotated[Text, _option("--selective-hits", "Hits at which write_through_selective copies down.", _POLICY, "N")] = None,
+    restore: Annotated[Text, _option("--restore", "cost: only what beats recomputing; always: every hit.", _POLICY, "cost|always")] = None,
+    restore_margin: Annotated[Text, _option("--restore-margin", "How many times cheaper a restore must be.", _POLICY, "X")] = None,
+    eviction: Annotated[Text, _option("--eviction", "lru, fifo, lfu, slru or priority.", _POLICY, "ORDER")] = None,
+    free_list: Annotated[Text, _option("--free-list", "lifo or fifo: which free slot goes out first.", _POLICY, "ORDER")] = None,
+    ghost: Annotated[Text, _option("--ghost", "Entries of the ghost list; 0 = off.", _POLICY, "N")] = None,
+    seen_keys: Annotated[Text, _option("--seen-keys", "Page keys remembered to name the reason of a miss.", _POLICY, "N")] = None,
+    verify: Annotated[Text, _option("--verify", "Restored pages compared byte for byte: all, sample:N or off.", _OUTPUT, "WHICH")] = None,
+    report: Annotated[Text, _option("--report", "Write the report as one HTML file.", _OUTPUT, "FILE")] = None,
+    metrics_port: Annotated[Text, _option("--metrics-port", "Serve metrics on this loopback port; 0 = any free one.", _OUTPUT, "PORT")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Only the preflight: effective configuration with origins, sizes, memory.", rich_help_panel=_OUTPUT)] = False,
+) -> None:  # fmt: skip
+    """Replay a workload through the cache tiers and report what they pay.
+
+    Moves real bytes between device, host and storage, compares every restored page with what it must hold, and prints
+    hits by tier, reasons of misses, rates, latencies and the net gain. Compute is modelled, transfers are measured.
+    Changes nothing on the host; a temporary storage folder is removed at the end.
+    """
+    from hicachectl.run_plan import effective_config, plan_run
+
+    flags = {
+        "run.trace": trace, "run.synthetic": synthetic, "run.seed": seed, "run.limit": limit, "run.session_gap_s": session_gap,
+        "run.geometry": geometry, "run.page_tokens": page_tokens, "run.device": device, "run.device_slots": device_slots,
+        "run.host_slots": host_slots, "run.storage_path": storage_path, "run.storage_bytes": storage_bytes,
+        "run.layout": layout, "run.backend": backend, "run.write_policy": write_policy, "run.selective_hits": selective_hits,
+        "run.restore": restore, "run.restore_margin": restore_margin, "run.eviction": eviction, "run.free_list": free_list,
+        "run.ghost": ghost, "run.seen_keys": seen_keys, "run.verify": verify, "run.report": report,
+        "run.metrics_port": metrics_port,
+    }  # fmt: skip
+    cli: Context = ctx.obj
+    cli.refuse_root("run")
+    effective = effective_config(flags, cli.environ, cli.config_path, profile)
+    plan = plan_run(effective.run)
+    if check:
+        _emit_check(cli, effective, plan)
+        return
+    for diagnostic in plan.diagnostics:
+        cli.note(f"{diagnostic.severity.value} {diagnostic.code}: {diagnostic.message}")
+    with _storage_folder(plan) as ready:
+        _replay(cli, effective, ready)
+
+
+@contextmanager
+def _storage_folder(plan: RunPlan) -> Iterator[RunPlan]:
+    """Give the plan a temporary storage folder when it asks for one, and remove it afterwards whatever happens."""
+    if not plan.uses_temporary_storage:
+        yield plan
+        return
+    folder = tempfile.mkdtemp(prefix="hicachectl-l3-")
+    try:
+        yield replace(plan, replay=replace(plan.replay, storage_path=Path(folder)))
+    finally:
+        shutil.rmtree(folder)
+
+
+def _replay(cli: Context, effective: Effective, plan: RunPlan) -> None:
+    """Run the replay under a board, and emit the report, also of an interrupted one."""
+    from hicachectl.render.html_report import require_writable, write_html
+    from hicachectl.render.run_board import Board
+    from hicachectl.render.run_report import render_report
+    from hicachectl.runtime.replay.driver import Replay
+    from hicachectl.runtime.replay.report import make_report
+
+    run = effective.run
+    if run.report is not None:
+        require_writable(Path(run.report))
+    with Replay(plan.trace, plan.replay, info=plan.info) as replay, _metrics(cli, run.metrics_port, replay):
+        with _stop_on_signal(replay) as stopped, Board(cli, replay) as board:
+            stop = replay.run(board.update)
+        report = make_report(replay, stop)
+    diagnostics = list(plan.diagnostics)
+    if run.report is not None:
+        write_html(report, Path(run.report))
+        cli.note(f"report written to {run.report}")
+    result = Result(
+        "hicachectl.run/1",
+        report,
+        diagnostics=diagnostics,
+        exit_code=stopped.exit_code,
+        facts=_reasons_of_nulls(report),
+    )
+    cli.emit(result, render=render_report)
+
+
+@contextmanager
+def _metrics(cli: Context, port: int | None, replay: Replay) -> Iterator[None]:
+    """Serve the replay's metrics on loopback while it runs, when a port is asked for."""
+    if port is None:
+        yield
+        return
+    from hicachectl.runtime.metrics import serve
+
+    with serve(replay.metrics, port) as server:
+        cli.note(f"metrics on http://127.0.0.1:{server.port}/metrics")
+        yield
+
+
+@dataclass(slots=True)
+class _Stopped:
+    exit_code: ExitCode = ExitCode.OK
+
+
+@contextmanager
+def _stop_on_signal(replay: Replay) -> Iterator[_Stopped]:
+    """End the replay after the request in hand on the first SIGINT or SIGTERM, at once on the second."""
+    stopped = _Stopped()
+
+    def handler(number: int, _frame: FrameType | None) -> None:
+        if stopped.exit_code is not ExitCode.OK:
+            raise KeyboardInterrupt if number == signal.SIGINT else Terminated
+        stopped.exit_code = ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED
+        replay.stop()
+
+    old = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopped
+    finally:
+        for number, before in old.items():
+            signal.signal(number, before)
+
+
+_NULL_REASONS = {
+    "d1": "no page was asked for", "d2": "no token was asked for", "d3": "no whole page was asked for",
+    "bytes_per_s": "nothing moved on this path", "transfers": "storage moves page by page", "submissions": "not counted on this path",
+    "segments": "not counted on this path", "refused": "not refused", "requests_per_s": "no time passed",
+}  # fmt: skip
+
+
+def _reasons_of_nulls(data: object) -> dict[str, Fact]:
+    """Give every null of the report its reason, by JSON pointer."""
+    from hicachectl.envelope import unexplained_nulls
+
+    return {pointer: Fact(reason=_NULL_REASONS.get(pointer.rpartition("/")[2], "no samples")) for pointer in unexplained_nulls(data, {})}
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What `run --check` prints."""
+
+    trace: str
+    trace_format: str
+    requests: int
+    longest_request_pages: int
+    device_slots: int
+    host_slots: int
+    storage: str | None
+    memory_bytes: dict[str, int]
+    notes: tuple[str, ...]
+    settings: tuple[dict[str, Any], ...]
+    reason: str
+
+
+def _emit_check(cli: Context, effective: Effective, plan: RunPlan) -> None:
+    """Emit the preflight: nothing is allocated, nothing is written."""
+    storage = effective.run.storage_path
+    data = Preflight(
+        trace=plan.replay.trace_name,
+        trace_format=plan.info.format,
+        requests=plan.info.n_requests,
+        longest_request_pages=plan.longest_pages,
+        device_slots=plan.replay.device_slots or plan.longest_pages,
+        host_slots=plan.replay.host_slots,
+        storage="a temporary folder" if plan.uses_temporary_storage else storage,
+        memory_bytes=dict(plan.memory_terms),
+        notes=plan.info.warnings,
+        settings=tuple({"key": s.name, "value": s.value, "origin": str(s.origin)} for s in effective.settings()),
+        reason="storage null: no storage tier",
+    )
+    cli.emit(
+        Result("hicachectl.run-check/1", data, diagnostics=plan.diagnostics, rows="/settings"),
+        render=lambda screen, found: _render_check(screen, found),
+    )
+
+
+def _render_check(screen: Screen, data: Preflight) -> None:
+    from hicachectl.render.table import Column, Table
+    from hicachectl.units import format_bytes
+
+    screen.print(f"PREFLIGHT  {data.trace}  {data.requests} requests, longest {data.longest_request_pages} pages")
+    for name, amount in data.memory_bytes.items():
+        screen.print(f"  {name:<20} {format_bytes(amount)}")
+    screen.print(f"  {'storage':<20} {data.storage or 'off'}")
+    for note in data.notes:
+        screen.print(f"  note: {note}")
+    rows = [(s["key"], str(s["value"]), s["origin"]) for s in data.settings]
+    screen.table(Table((Column("SETTING"), Column("VALUE"), Column("ORIGIN")), rows))
+    screen.print("ready: hicachectl run with the same options starts it")

@@ -1,0 +1,193 @@
+"""From the effective configuration to a replay: every choice of `hicachectl run` in one place, checked before memory is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from hicachectl.config import Effective, load_config
+from hicachectl.config_models import RunConfig
+from hicachectl.envelope import Diagnostic, Severity
+from hicachectl.errors import CapacityError, UsageError
+from hicachectl.runtime.core import CacheConfig, PrefetchWait
+from hicachectl.runtime.cost import CostModel, RecomputeCost
+from hicachectl.runtime.eviction import Eviction
+from hicachectl.runtime.geometry import preset
+from hicachectl.runtime.layout import Backend, Layout, require_compatible
+from hicachectl.runtime.replay.driver import ReplayConfig, Verify
+from hicachectl.runtime.replay.request import Trace, TraceInfo
+from hicachectl.runtime.replay.synthetic import synthetic
+from hicachectl.runtime.replay.workload import open_trace
+from hicachectl.runtime.storage.prefetch import PrefetchPolicy
+from hicachectl.runtime.write_policy import WritePolicy
+from hicachectl.units import format_bytes
+
+__all__ = ["DEMO_PROFILE", "RunPlan", "effective_config", "plan_run"]
+
+DEMO_PROFILE = "cpu-demo"
+"""What `hicachectl run` without a trace and without a profile uses."""
+
+_RESERVE_BYTES = 256 << 20
+"""Left to the rest of the machine by the preflight."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """A replay that passed the preflight: what to replay, on what, and what the operator should know before."""
+
+    trace: Trace
+    info: TraceInfo
+    replay: ReplayConfig
+    uses_temporary_storage: bool
+    longest_pages: int
+    memory_terms: tuple[tuple[str, int], ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def effective_config(
+    flags: Mapping[str, object], env: Mapping[str, str], path: Path | None, profile: str | None
+) -> Effective:
+    """Merge the configuration; without a trace and without a profile the demonstration profile fills the gaps.
+
+    Reads files, changes nothing. Raises UsageError with flag, variable or file:line.
+    """
+    effective = load_config(flags, env=env, path=path, profile=profile)
+    if effective.run.trace is None and effective.value("profile") is None:
+        return load_config(flags, env=env, path=path, profile=DEMO_PROFILE)
+    return effective
+
+
+def plan_run(run: RunConfig) -> RunPlan:
+    """Turn the `run` section into a replay and check it: sizes, layout and backend, memory. Reads the trace once.
+
+    Raises UsageError for what does not go together or a broken trace line, CapacityError with its terms for what does
+    not fit.
+    """
+    geometry = preset(run.geometry, run.page_tokens)
+    layout, backend = Layout.parse(run.layout), Backend.parse(run.backend)
+    if run.host_slots:
+        require_compatible(layout, backend)
+    if run.storage_path is not None and not run.host_slots:
+        raise UsageError(
+            "a storage tier without a host tier: storage_path is set, host_slots is 0",
+            why="whole pages are read into host slots first",
+            hint="give --host-slots 256 or more, or --storage-path none",
+        )
+    trace: Trace
+    if run.trace is not None:
+        trace = open_trace(run.trace, session_gap_s=run.session_gap_s)
+        name = Path(run.trace).name
+    else:
+        trace = synthetic(run.synthetic, seed=run.seed, n_requests=run.limit)
+        name = f"synthetic {run.synthetic} seed {run.seed}"
+    info = trace.info()
+    if not info.n_requests:
+        raise UsageError(
+            "the trace holds no request", where=run.trace, hint="give a trace with at least one request line"
+        )
+    longest = max(1, info.max_input_tokens // run.page_tokens)
+    device_slots = longest if run.device_slots == "auto" else run.device_slots
+    terms = (
+        ("device pool", device_slots * geometry.page_bytes),
+        ("host pool", run.host_slots * geometry.page_bytes),
+        ("left to the machine", _RESERVE_BYTES),
+    )
+    _require_memory(terms)
+    replay = ReplayConfig(
+        geometry=geometry,
+        cache=_cache_config(run),
+        layout=layout,
+        backend=backend,
+        device_slots=device_slots,
+        host_slots=run.host_slots,
+        costs=CostModel(RecomputeCost(run.compute.a_s, run.compute.b_s, run.compute.c_s), margin=run.restore_margin),
+        storage_path=None if run.storage_path in (None, "auto") else Path(run.storage_path),
+        storage_bytes=run.storage_bytes,
+        verify=Verify.parse(run.verify),
+        limit=run.limit,
+        trace_name=name,
+    )
+    return RunPlan(
+        trace, info, replay, run.storage_path == "auto", longest, terms, tuple(_warnings(run, device_slots, longest))
+    )
+
+
+def _cache_config(run: RunConfig) -> CacheConfig:
+    return CacheConfig(
+        write_policy=WritePolicy(run.write_policy),
+        selective_hits=run.selective_hits,
+        restore=run.restore,
+        eviction=Eviction(run.eviction),
+        free_list=run.free_list,
+        ghost_entries=run.ghost,
+        seen_keys=run.seen_keys,
+        strict=True,
+        prefetch=PrefetchWait(
+            PrefetchPolicy(run.prefetch.policy), run.prefetch.base_s, run.prefetch.per_ki_token_s, run.prefetch.max_s
+        ),
+    )
+
+
+def _require_memory(terms: tuple[tuple[str, int], ...]) -> None:
+    """Refuse pools the machine has no memory for now. Raises CapacityError with every term of the sum."""
+    available, limit = psutil.virtual_memory().available, _cgroup_headroom()
+    room = available if limit is None else min(available, limit)
+    wanted = sum(amount for _, amount in terms)
+    if wanted <= room:
+        return
+    bound = "available memory" if limit is None or available <= limit else "room under the cgroup limit"
+    listing = " + ".join(f"{name} {format_bytes(amount)}" for name, amount in terms)
+    raise CapacityError(
+        f"the pools need {format_bytes(wanted)}, {bound} is {format_bytes(room)}",
+        terms=(*terms, (bound, room)),
+        why=listing,
+        hint="give fewer --host-slots or --device-slots, or a smaller --geometry",
+    )
+
+
+def _cgroup_headroom(root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Return the bytes left under this process's memory limit (cgroup v2), None without a limit or where it cannot be read."""
+    try:
+        line = next(text for text in Path("/proc/self/cgroup").read_text().splitlines() if text.startswith("0::"))
+        folder = root / line[3:].lstrip("/")
+        left: int | None = None
+        while True:
+            limit = folder / "memory.max"
+            if limit.exists() and (text := limit.read_text().strip()) != "max":
+                headroom = int(text) - int((folder / "memory.current").read_text())
+                left = headroom if left is None else min(left, headroom)
+            if folder == root:
+                return left
+            folder = folder.parent
+    except (OSError, ValueError, StopIteration):
+        return None
+
+
+def _warnings(run: RunConfig, device_slots: int, longest: int) -> list[Diagnostic]:
+    """Return what will work and not pay, with the arithmetic."""
+    found = []
+    if run.host_slots and run.host_slots <= device_slots and run.write_policy == "write_through":
+        found.append(
+            Diagnostic(
+                "HC-L2-NOT-LARGER",
+                Severity.WARN,
+                f"the host tier holds {run.host_slots} pages, the device tier {device_slots}: under write_through the host "
+                f"tier only mirrors it, {run.host_slots} - {device_slots} = {run.host_slots - device_slots} pages more",
+                subject="host_slots",
+                hint=f"give --host-slots {2 * device_slots} or more, or --write-policy write_back",
+            )
+        )
+    if run.host_slots and run.host_slots < longest:
+        found.append(
+            Diagnostic(
+                "HC-L2-SHORT",
+                Severity.WARN,
+                f"the longest request has {longest} pages, the host tier {run.host_slots}: only its first pages are kept",
+                subject="host_slots",
+                hint=f"give --host-slots {longest} or more",
+            )
+        )
+    return found

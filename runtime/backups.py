@@ -1,0 +1,156 @@
+"""Downwards: device -> host, then host -> storage. Slots are reserved in the caller's thread; bytes move in others."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from hicachectl.runtime import write_policy
+from hicachectl.runtime.core import CacheCore, split_keys
+from hicachectl.runtime.cost import Path
+from hicachectl.runtime.keys import KEY_BYTES, key64
+from hicachectl.runtime.rooms import Rooms
+from hicachectl.runtime.seen import SeenFlag
+from hicachectl.runtime.storage.backup import StorageBackup
+from hicachectl.runtime.tickets import BackupTicket, StoreTicket
+from hicachectl.runtime.tiers import Tier
+from hicachectl.runtime.tree import Node
+
+__all__ = ["Backups"]
+
+DEVICE, HOST = Tier.DEVICE, Tier.HOST
+
+
+class Backups:
+    """Starts backups and storage writes, and settles them when they are over."""
+
+    def __init__(self, core: CacheCore, store_queue: StorageBackup | None) -> None:
+        self._core = core
+        self._store_queue = store_queue
+        self.backups: deque[BackupTicket] = deque()
+        self.stores: deque[StoreTicket] = deque()
+        self.rooms: Rooms
+        """Set by the cache: rooms need backups (write_back) and backups need rooms."""
+
+    def poll(self) -> None:
+        """Settle what has finished. Never waits."""
+        while self.backups and self.backups[0].copy.done:
+            self._finish_backup(self.backups.popleft())
+        while self.stores and self.stores[0].write.done:
+            self._finish_store(self.stores.popleft())
+
+    def back_up(self, node: Node, ghost_pages: int) -> None:
+        """Steps 8 and 9: let the write policy choose pages of the path to `node`, reserve host slots for them, evicting, and start the copy.
+
+        Without room for all, the first pages are kept: what hangs below them could not be reached without them. The
+        choice is made again after the eviction, which may have waited for copies and so found the path changed.
+        """
+        start, end = self._choose(node, ghost_pages)
+        if start == end:
+            return
+        room = self.rooms.room_for_up_to(HOST, end - start)
+        start, end = self._choose(node, ghost_pages)
+        if room < end - start:
+            self._core.counters.dropped_pages += end - start - room
+        if room and start < end:
+            self._start_backup(node, start, min(end, start + room))
+
+    def back_up_victim(self, node: Node, n: int) -> None:
+        """write_back: copy the device tail of a victim down before it goes; without host room it goes uncopied."""
+        end = node.depth + node.resident(DEVICE)
+        room = self.rooms.room_for_up_to(HOST, n)
+        if room:
+            self._start_backup(node, end - room, end)
+            return
+        self._core.take_back(DEVICE, self._core.tree.evict(DEVICE, n, strict=self._core.config.strict))
+        self._core.counters.dropped_pages += n
+
+    def _choose(self, node: Node, ghost_pages: int) -> tuple[int, int]:
+        config = self._core.config
+        return write_policy.choose(
+            self._core.tree.segments(node),
+            config.write_policy,
+            selective_hits=config.selective_hits,
+            ghost_pages=ghost_pages,
+        )
+
+    def _start_backup(self, node: Node, start: int, end: int) -> None:
+        assert self._core.host_slots is not None and self._core.engine is not None
+        host_slots = self._core.host_slots.alloc(end - start)
+        assert host_slots is not None
+        device_slots = self._core.tree.slots_between(node, DEVICE, start, end)
+        covering = self._core.tree.attach(node, HOST, start, end, host_slots)
+        ticket = BackupTicket(covering[-1], start, end, self._core.engine.backup(device_slots, host_slots))
+        for n in covering:
+            n.backup = ticket
+            if self._core.seen is not None:
+                self._core.seen.add(key64(self._core.tree.keys_of(n, n.depth, n.depth + n.n_pages)), SeenFlag.BACKED_UP)
+        self.backups.append(ticket)
+
+    def _finish_backup(self, ticket: BackupTicket) -> None:
+        """A backup is over: its pages may be evicted and go on to storage, or lose their host slots when it failed."""
+        nodes = self._core.tree.nodes_between(ticket.node, ticket.start, ticket.end)
+        for node in nodes:
+            node.backup = None
+        if ticket.copy.error is not None or ticket.doomed:
+            self._core.counters.transfer_failed("backup")
+            self._unback(nodes[0])
+            return
+        self._core.tree.settle(nodes)
+        self._core.counters.backup_pages += ticket.end - ticket.start
+        self._core.counters.backup_bytes += ticket.copy.n_bytes
+        self._core.counters.backup_s += ticket.copy.wall_s
+        self._core.costs.observe(Path.HOST_WRITE, ticket.copy.n_bytes, ticket.copy.wall_s)
+        self._core.tell_pages(ticket.node, ticket.start, ticket.end, HOST)
+        if self._store_queue is not None and not all(n.stored for n in nodes):
+            self._store(nodes, ticket)
+
+    def _unback(self, node: Node) -> None:
+        """Take `node` and everything below it out of the host tier: a backed-up page never hangs under one that is not."""
+        for child in list(node.children.values()):
+            if child.resident(HOST):
+                self._unback(child)
+        if isinstance(node.backup, BackupTicket):
+            node.backup.doomed = True
+            return
+        if node.store is not None or node.resident_children[HOST] or node.load is not None:
+            return
+        slots = self._core.tree.drop(node, HOST)
+        if len(slots):
+            self._core.allocator(HOST).free(slots)
+
+    def _store(self, nodes: Sequence[Node], ticket: BackupTicket) -> None:
+        """Step 9, second half: hand pages to the storage thread; their host slots stay until it is over."""
+        assert self._store_queue is not None and self._core.host_pool is not None
+        keys = b"".join(self._core.tree.keys_of(n, n.depth, n.depth + n.n_pages) for n in nodes)
+        slots = self._core.tree.slots_between(ticket.node, HOST, ticket.start, ticket.end)
+        pool = self._core.host_pool
+        pages = [pool.page_bytes_view(s) if pool.page_is_contiguous else pool.read_page(s) for s in slots.tolist()]
+        names = split_keys(keys, 0, len(slots))
+        write = self._store_queue.submit(names, pages)
+        while write is None and self._core.config.strict and self.stores:
+            if not self.stores[0].write.wait(self._core.config.restore_timeout_s):
+                break
+            self._finish_store(self.stores.popleft())
+            write = self._store_queue.submit(names, pages)
+        if write is None:
+            self._core.counters.store_dropped_pages += len(slots)
+            return
+        store = StoreTicket(ticket.node, ticket.start, ticket.end, keys, write)
+        for n in nodes:
+            n.store = store
+        self.stores.append(store)
+
+    def _finish_store(self, ticket: StoreTicket) -> None:
+        n_ok = ticket.write.n_ok
+        nodes = self._core.tree.nodes_between(ticket.node, ticket.start, ticket.end)
+        for node in nodes:
+            node.store = None
+            node.stored = node.depth + node.n_pages <= ticket.start + n_ok
+        self._core.counters.stored_pages += n_ok
+        if n_ok:
+            self._core.costs.observe(Path.STORAGE_WRITE, n_ok * self._core.geometry.page_bytes, ticket.write.wall_s)
+        self._core.counters.store_failed_pages += ticket.end - ticket.start - n_ok
+        if self._core.seen is not None and n_ok:
+            self._core.seen.add(key64(ticket.keys[: n_ok * KEY_BYTES]), SeenFlag.STORED)
+        self._core.tree.settle(nodes)

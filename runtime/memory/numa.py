@@ -1,0 +1,156 @@
+"""NUMA calls that cannot crash the process: system calls through ctypes for ranges, libnuma only behind a guard.
+
+py-libnuma works on the whole thread and segfaults on a node id that is not online or lies outside the cpuset (seen in a
+virtual machine with 8 nodes and a cpuset of two; py-libnuma 1.2, libnuma 2.0.16), so every id is checked against
+`/sys/devices/system/node/online` and `Mems_allowed_list` of `/proc/self/status` before a call. It cannot bind a buffer
+or move pages: those go to the kernel directly. Where libnuma, NUMA or the right to call is missing, a result says so.
+
+Sources: Linux `mbind(2)`, `move_pages(2)`; x86-64 system call numbers from `arch/x86/entry/syscalls/syscall_64.tbl`, arm64
+from `include/uapi/asm-generic/unistd.h`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from hicachectl.errors import UsageError
+
+__all__ = ["Placement", "allowed_nodes", "bind_thread", "distance", "page_nodes", "parse_ids", "sample_placement"]
+
+_SYSCALLS = {"x86_64": {"mbind": 237, "move_pages": 279}, "aarch64": {"mbind": 235, "move_pages": 239}}
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where sampled pages of a range lie: node -> pages, pages not touched yet, and the reason when it could not be asked."""
+
+    by_node: dict[int, int]
+    untouched: int
+    sampled: int
+    reason: str | None = None
+
+
+def parse_ids(text: str) -> tuple[int, ...]:
+    """Read a kernel id list. Pure. Raises UsageError.
+
+    >>> parse_ids("0-2,5\\n")
+    (0, 1, 2, 5)
+    """
+    ids: list[int] = []
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        if not first.isdigit() or (last and not last.isdigit()):
+            raise UsageError(f"{text.strip()!r} is not a kernel id list", hint="such as 0-3,8")
+        ids.extend(range(int(first), int(last or first) + 1))
+    return tuple(ids)
+
+
+def allowed_nodes(root: Path = Path("/")) -> tuple[int, ...]:
+    """Return the memory nodes that are online and allowed to this process; empty when the kernel does not say.
+
+    Sysfs alone is wrong: inside a cpuset it still lists every node.
+    """
+    try:
+        online = parse_ids((root / "sys/devices/system/node/online").read_text())
+        status = (root / "proc/self/status").read_text()
+    except OSError:
+        return ()
+    line = next((text for text in status.splitlines() if text.startswith("Mems_allowed_list:")), None)
+    if line is None:
+        return ()
+    allowed = set(parse_ids(line.partition(":")[2]))
+    return tuple(node for node in online if node in allowed)
+
+
+def _require(node: int, nodes: Sequence[int]) -> None:
+    if node not in nodes:
+        raise UsageError(
+            f"node {node} is not one of the nodes this process may use: {list(nodes)}",
+            why="libnuma crashes on a node that is offline or outside the cpuset",
+            hint="see Mems_allowed_list in /proc/self/status",
+        )
+
+
+def _libnuma() -> ModuleType | None:
+    """Return py-libnuma's scheduling module, None where it or libnuma.so.1 is missing or reports no NUMA."""
+    try:
+        from numa import info, schedule
+    except (ImportError, OSError, AttributeError):
+        return None
+    return schedule if info.numa_available() else None
+
+
+def bind_thread(node: int, *, nodes: Sequence[int] | None = None, root: Path = Path("/")) -> str | None:
+    """Run the calling thread on the CPUs of `node`; returns None when the affinity proves it, else why not.
+
+    Changes the thread's CPU affinity. `nodes` are the ids that may be named (default: `allowed_nodes(root)`).
+    Raises UsageError for a node outside them, before libnuma sees it.
+    """
+    _require(node, allowed_nodes(root) if nodes is None else nodes)
+    schedule = _libnuma()
+    if schedule is None:
+        return "libnuma is not available here"
+    schedule.run_on_nodes(node)
+    try:
+        cpus = set(parse_ids((root / f"sys/devices/system/node/node{node}/cpulist").read_text()))
+    except OSError as error:
+        return f"the CPUs of node {node} cannot be read: {error.strerror}"
+    elsewhere = sorted(os.sched_getaffinity(0) - cpus)  # libnuma reports no error: the affinity is the proof
+    return f"the thread still runs on CPUs {elsewhere}, outside node {node}" if elsewhere else None
+
+
+def distance(a: int, b: int, root: Path = Path("/")) -> int | None:
+    """Return the kernel's distance between two nodes, None when it is not known. A row follows the order of online nodes."""
+    folder = root / "sys/devices/system/node"
+    try:
+        online = parse_ids((folder / "online").read_text())
+        row = (folder / f"node{a}/distance").read_text().split()
+    except OSError:
+        return None
+    if b not in online or len(row) != len(online):
+        return None
+    return int(row[online.index(b)])
+
+
+def page_nodes(addresses: Sequence[int]) -> tuple[list[int], str | None]:
+    """Ask the kernel on which node each page lies (move_pages without a target); negative = minus errno, -2 = not touched.
+
+    Returns the nodes and None, or an empty list and the reason when the call is refused.
+    """
+    number = _SYSCALLS.get(platform.machine(), {}).get("move_pages")
+    if number is None:
+        return [], f"the number of move_pages is not known on {platform.machine()}"
+    if not addresses:
+        return [], None
+    n = len(addresses)
+    pages = (ctypes.c_void_p * n)(*addresses)
+    status = (ctypes.c_int * n)()
+    libc = ctypes.CDLL(None, use_errno=True)
+    failed = libc.syscall(
+        ctypes.c_long(number), ctypes.c_int(0), ctypes.c_ulong(n), pages, ctypes.c_void_p(None), status, ctypes.c_int(0)
+    )
+    if failed < 0:
+        code = ctypes.get_errno()
+        return [], f"move_pages: {errno.errorcode.get(code, code)} ({os.strerror(code)})"
+    return list(status), None
+
+
+def sample_placement(address: int, n_bytes: int, *, samples: int = 256) -> Placement:
+    """Say on which nodes a range lies, from up to `samples` pages evenly spread. Reads nothing of the memory itself."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    n_pages = max(1, n_bytes // page)
+    step = max(1, n_pages // samples)
+    first = address // page * page
+    asked = [first + i * page for i in range(0, n_pages, step)][:samples]
+    nodes, reason = page_nodes(asked)
+    counts = Counter(nodes)
+    untouched = sum(n for node, n in counts.items() if node < 0)
+    return Placement({node: n for node, n in sorted(counts.items()) if node >= 0}, untouched, len(nodes), reason)

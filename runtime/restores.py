@@ -1,0 +1,365 @@
+"""Upwards: storage -> host -> device. Restored pages become visible only after their copy, and their proof, are over."""
+
+from __future__ import annotations
+
+from collections import deque
+from time import perf_counter
+
+import numpy as np
+
+from hicachectl.errors import StorageError
+from hicachectl.runtime import decide
+from hicachectl.runtime.core import CacheCore, Restored, split_keys
+from hicachectl.runtime.cost import Path
+from hicachectl.runtime.keys import KEY_BYTES
+from hicachectl.runtime.reasons import MissReason
+from hicachectl.runtime.request import Phase, Request
+from hicachectl.runtime.rooms import Rooms
+from hicachectl.runtime.seen import SeenFlag
+from hicachectl.runtime.storage.base import PageBytes
+from hicachectl.runtime.storage.prefetch import Prefetcher
+from hicachectl.runtime.tickets import LoadTicket
+from hicachectl.runtime.tiers import Tier
+from hicachectl.runtime.tree import NO_SLOTS, Node, Slots
+
+__all__ = ["Restores"]
+
+DEVICE, HOST = Tier.DEVICE, Tier.HOST
+
+
+class Restores:
+    """Starts restores, and publishes what they bring up."""
+
+    def __init__(self, core: CacheCore, rooms: Rooms, prefetcher: Prefetcher | None) -> None:
+        self._core = core
+        self._rooms = rooms
+        self._prefetcher = prefetcher
+        self.loads: deque[LoadTicket] = deque()
+
+    def poll(self) -> None:
+        """Publish what has arrived, in path order. Never waits."""
+        for load in list(self.loads):
+            if (load.after is None or load.after.over) and self._load_done(load):
+                self._finish_load(load)
+
+    def start(self, request: Request) -> None:
+        """Steps 3 to 5: decide how far to restore `request` and start the copies."""
+        match = request.match
+        lower = match.logical_pages - match.device_pages + request.storage_pages
+        if not lower:
+            request.planned_pages = match.device_pages
+            return
+        joined = self._join_running_loads(request)
+        budget = self._device_budget(request, joined)
+        decision = decide.restore(
+            joined,
+            match.logical_pages - joined,
+            request.storage_pages,
+            match.n_pages,
+            self._core.page_tokens,
+            self._core.geometry.page_bytes,
+            self._core.costs,
+            mode=self._core.config.restore,
+            budget_pages=budget,
+        )
+        request.cut_reason = (
+            MissReason.IN_FLIGHT if decision.reason is decide.RestoreReason.BUDGET else MissReason.RESTORE_DEARER
+        )
+        request.planned_pages = joined + decision.pages_host + decision.pages_storage
+        if decision.pages_host:
+            self._load(request, joined, joined + decision.pages_host)
+        if decision.pages_storage and request.planned_pages > match.logical_pages:
+            self._read_storage(request, match.logical_pages, request.planned_pages)
+
+    def ask_storage(self, keys: bytes | None, start: int, end: int) -> int:
+        """Return how many leading pages of `[start, end)` storage holds; a storage that fails holds none."""
+        if self._core.storage is None or keys is None or start >= end:
+            return 0
+        names = split_keys(keys, start, end)
+        try:
+            return self._core.storage.exists_prefix(names)
+        except StorageError as error:
+            self._core.counters.storage_failed(error.fault.value)
+            return 0
+
+    def _join_running_loads(self, request: Request) -> int:
+        """Wait with loads other requests started for the same pages instead of copying twice; returns how far they reach."""
+        reach = request.match.device_pages
+        node = request.lease.node
+        while True:
+            running = None
+            for n in self._core.tree.nodes_between(node, reach, reach + 1):
+                running = n.load
+            if not isinstance(running, LoadTicket) or running.over or running.end <= reach:
+                return min(reach, request.match.logical_pages)
+            request.loads.append(running)
+            reach = running.end
+
+    def _device_budget(self, request: Request, joined: int) -> int:
+        """Return how many pages a restore may bring up so that the tail still finds device slots in an idle cache."""
+        capacity = self._core.device_slots.n_slots
+        if request.n_pages > capacity:
+            return max(0, capacity - joined)
+        return request.n_pages - joined
+
+    def _load(self, request: Request, start: int, end: int) -> None:
+        """Step 5: start host -> device for pages `[start, end)` of the host tier."""
+        assert self._core.engine is not None
+        if not self._rooms.make_room(DEVICE, end - start):
+            self._core.counters.device_full += 1
+            request.cut_reason = MissReason.IN_FLIGHT
+            request.planned_pages = start
+            return
+        lease = self._core.tree.lease_node(request.lease.node)
+        device_slots = self._core.device_slots.alloc(end - start)
+        assert device_slots is not None
+        host_slots = self._core.tree.slots_between(lease.node, HOST, start, end)
+        after = request.loads[-1] if request.loads else None
+        ticket = LoadTicket(
+            lease, request.tokens, request.keys, start, end, device_slots, host_slots, None, None, after, arrived=start
+        )
+        ticket.copy = self._core.engine.load(host_slots, device_slots)
+        for node in (
+            self._core.tree.isolate(lease.node, start, end)
+            if self._core.tree.eviction.needs_uniform_entry
+            else self._core.tree.nodes_between(lease.node, start, end)
+        ):
+            node.load = ticket
+        self.loads.append(ticket)
+        request.loads.append(ticket)
+
+    def _read_storage(self, request: Request, start: int, end: int) -> None:
+        """Step 4: start storage -> host for pages `[start, end)`; the host -> device copy follows when they have arrived."""
+        assert self._prefetcher is not None and self._core.host_slots is not None and request.keys is not None
+        if request.planned_pages < start:
+            return
+        wanted = end - start
+        device_room = self._rooms.room_for_up_to(DEVICE, wanted)  # first: under write_back it may use host slots
+        host_room = self._rooms.room_for_up_to(HOST, min(wanted, device_room))
+        n = min(wanted, host_room, device_room)
+        if n < wanted:
+            request.cut_reason = MissReason.IN_FLIGHT
+            request.planned_pages = start + n
+        if not n:
+            return
+        host_slots, device_slots = self._core.host_slots.alloc(n), self._core.device_slots.alloc(n)
+        assert host_slots is not None and device_slots is not None
+        pages, buffers = self._page_buffers(host_slots)
+        after = request.loads[-1] if request.loads else None
+        patience = self._core.config.prefetch.seconds(n * self._core.page_tokens)
+        read = self._prefetcher.submit(split_keys(request.keys, start, start + n), pages)
+        lease = self._core.tree.lease_node(request.lease.node)
+        ticket = LoadTicket(
+            lease,
+            request.tokens,
+            request.keys,
+            start,
+            start + n,
+            device_slots,
+            host_slots,
+            None,
+            read,
+            after,
+            buffers,
+            give_up_at_s=None if patience is None else perf_counter() + patience,
+            arrived=start,
+        )
+        self.loads.append(ticket)
+        request.loads.append(ticket)
+
+    def _page_buffers(self, host_slots: Slots) -> tuple[list[PageBytes], list[PageBytes] | None]:
+        """Return one writable buffer a page: the pool's own memory where a page is contiguous, staging otherwise."""
+        assert self._core.host_pool is not None
+        if self._core.host_pool.page_is_contiguous:
+            return [self._core.host_pool.page_bytes_view(int(slot)) for slot in host_slots], None
+        staging: list[PageBytes] = [
+            np.empty(self._core.geometry.page_bytes, dtype=np.uint8) for _ in range(len(host_slots))
+        ]
+        return staging, staging
+
+    def _load_done(self, ticket: LoadTicket) -> bool:
+        """Whether a load is over; starts the second half of a storage read whose pages have arrived."""
+        if ticket.over:
+            return True
+        if ticket.copy is None:
+            assert ticket.read is not None and self._core.engine is not None and self._core.host_pool is not None
+            if not ticket.read.done:
+                return False
+            n_ok = ticket.read.n_ok
+            self._account_read(ticket, n_ok)
+            self._trim_load(ticket, ticket.start + n_ok)
+            if not n_ok:
+                return True
+            if ticket.buffers is not None:
+                for slot, buffer in zip(ticket.host_slots.tolist(), ticket.buffers, strict=False):
+                    self._core.host_pool.write_page(slot, buffer)
+                ticket.buffers = None
+            ticket.copy = self._core.engine.load(ticket.host_slots, ticket.device_slots)
+        return ticket.copy.done
+
+    def _account_read(self, ticket: LoadTicket, n_ok: int) -> None:
+        assert ticket.read is not None
+        n_bytes = n_ok * self._core.geometry.page_bytes
+        self._core.counters.storage_read_pages += n_ok
+        self._core.counters.storage_read_bytes += n_bytes
+        self._core.counters.storage_read_s += ticket.read.wall_s
+        short = ticket.end - ticket.start - n_ok
+        if short:
+            self._core.counters.storage_read_failed_pages += short
+        if n_ok:
+            self._core.costs.observe(Path.STORAGE_READ, n_bytes, ticket.read.wall_s)
+
+    def _trim_load(self, ticket: LoadTicket, end: int) -> None:
+        """Give back the slots of pages from `end` on, which did not arrive."""
+        n = end - ticket.start
+        if ticket.end > end:
+            self._core.device_slots.free(ticket.device_slots[n:])
+            if ticket.read is not None and self._core.host_slots is not None:
+                self._core.host_slots.free(ticket.host_slots[n:])
+            ticket.device_slots, ticket.host_slots, ticket.end = ticket.device_slots[:n], ticket.host_slots[:n], end
+
+    def finish_by(self, ticket: LoadTicket, deadline: float) -> bool:
+        """Wait for `ticket` (its read, then its copy) and every load before it; False when `deadline` passed first."""
+        while True:
+            self.poll()
+            if ticket.over:
+                return True
+            left = deadline - perf_counter()
+            if left <= 0:
+                return False
+            first = ticket
+            while first.after is not None and not first.after.over:
+                first = first.after
+            self.wait_copy(first, left)
+
+    def wait_copy(self, ticket: LoadTicket, timeout_s: float | None) -> bool:
+        """Wait for the part of a load that is under way; False when `timeout_s` passed first.
+
+        A storage read past its deadline is cancelled: what has arrived counts.
+        """
+        if ticket.copy is not None:
+            return ticket.copy.wait(timeout_s)
+        if ticket.read is None:
+            return True
+        if ticket.give_up_at_s is not None:
+            patience = max(0.0, ticket.give_up_at_s - perf_counter())
+            if timeout_s is None or patience < timeout_s:
+                if ticket.read.wait(patience):
+                    return True
+                ticket.read.cancel()
+                self._core.counters.storage_reads_cut += 1
+                ticket.give_up_at_s = None
+        return ticket.read.wait(timeout_s)
+
+    def _finish_load(self, ticket: LoadTicket) -> None:
+        """Publish what a load brought up, all or nothing, or give its slots back when it failed."""
+        self.loads.remove(ticket)
+        ticket.over = True
+        for node in self._core.tree.nodes_between(ticket.lease.node, ticket.start, ticket.end):
+            if node.load is ticket:
+                node.load = None
+        copy = ticket.copy
+        try:
+            if copy is None or ticket.start == ticket.end:
+                return
+            if copy.error is not None:
+                self._core.counters.transfer_failed("load")
+                return
+            self._core.counters.load_s += copy.wall_s
+            self._core.counters.load_bytes += copy.n_bytes
+            self._core.costs.observe(Path.HOST_READ, copy.n_bytes, copy.wall_s)
+            if self._core.verify_restored is not None:
+                keys = (
+                    ticket.keys[ticket.start * KEY_BYTES : ticket.end * KEY_BYTES] if ticket.keys is not None else None
+                )
+                source = Tier.HOST if ticket.read is None else Tier.STORAGE
+                self._core.verify_restored(Restored(ticket.start, keys, ticket.device_slots, ticket.host_slots, source))
+            self._publish_load(ticket)
+        finally:
+            self._trim_load(ticket, ticket.start)
+            ticket.lease.release()
+
+    def _publish_load(self, ticket: LoadTicket) -> None:
+        """Hand the slots of a finished load to the tree; pages someone else published meanwhile keep theirs."""
+        node, start, end = ticket.lease.node, ticket.start, ticket.end
+        if ticket.read is None:
+            ready = self._device_ready(node)
+            if ready < start:
+                self._core.counters.transfer_failed("load_after_failed_load")
+                return
+            skip = min(ready, end) - start
+            if skip:
+                self._core.device_slots.free(ticket.device_slots[:skip])
+                self._core.counters.duplicate_pages += skip
+            if skip < end - start:
+                self._core.tree.extend(node, DEVICE, start + skip, end, ticket.device_slots[skip:])
+        else:
+            if self._device_ready(node) < start:
+                self._core.counters.transfer_failed("load_after_failed_load")
+                return
+            inserted = self._core.tree.insert(
+                ticket.tokens,
+                ticket.device_slots,
+                namespace=node.namespace,
+                start_page=start,
+                start_node=node,
+                keys=ticket.keys,
+            )
+            if len(inserted.unused_slots):
+                self._core.device_slots.free(inserted.unused_slots)
+                self._core.counters.duplicate_pages += len(inserted.unused_slots)
+            node = inserted.node
+            self._adopt_host(node, start, end, ticket.host_slots)
+            self._core.remember(ticket.keys, start, end, SeenFlag.PUBLISHED | SeenFlag.BACKED_UP | SeenFlag.STORED)
+            self._core.tell_pages(node, start, end, HOST)
+        self._core.tell_pages(node, start, end, DEVICE)
+        n = end - start
+        ticket.device_slots, ticket.host_slots, ticket.start, ticket.arrived = NO_SLOTS, NO_SLOTS, end, end
+        self._core.counters.loaded_pages += n
+
+    def _adopt_host(self, node: Node, start: int, end: int, host_slots: Slots) -> None:
+        """Attach host slots just filled from storage; where the host tier holds a page already, ours go back."""
+        assert self._core.host_slots is not None
+        holes: list[tuple[int, int]] = []
+        for n in self._core.tree.nodes_between(node, start, end):
+            low, high = max(start, n.depth), min(end, n.depth + n.n_pages)
+            have = min(high, max(low, n.depth + n.resident(HOST)))
+            if have > low:
+                self._core.host_slots.free(host_slots[low - start : have - start])
+            if high > have:
+                holes.append((have, high))
+        for low, high in holes:
+            for n in self._core.tree.attach(node, HOST, low, high, host_slots[low - start : high - start]):
+                n.stored = True
+
+    def _device_ready(self, node: Node) -> int:
+        """Return how many pages of the path to `node` are device-resident from the root on."""
+        ready = 0
+        for n in self._core.tree.path(node):
+            ready += n.resident(DEVICE)
+            if n.resident(DEVICE) < n.n_pages:
+                break
+        return ready
+
+    def settle(self, request: Request, late: bool) -> None:
+        """Close the restore of a request: what is ready now is what it may use."""
+        match = request.match
+        ready = match.device_pages
+        for ticket in request.loads:
+            arrived = min(ticket.arrived, match.logical_pages) if ticket.read is None else ticket.arrived
+            if not ticket.over or arrived <= ready:
+                break
+            self._extend_to(request, arrived)
+            ready = arrived
+        request.ready_pages = request.used_pages = ready
+        request.restored_host_pages = max(0, min(ready, match.logical_pages) - match.device_pages)
+        request.restored_storage_pages = max(0, ready - max(match.logical_pages, match.device_pages))
+        if ready < request.planned_pages:
+            request.failed = not late
+        request.move(Phase.READY)
+
+    def _extend_to(self, request: Request, page: int) -> None:
+        """Pin the pages a storage read added below what the request had pinned."""
+        if page > request.lease.n_pages:
+            found = self._core.tree.match(request.tokens[: page * self._core.tree.page_width], request.namespace)
+            self._core.tree.extend_lease(request.lease, self._core.tree.isolate(found.node, 0, page)[-1])

@@ -1,0 +1,140 @@
+"""Three lines and a code; the page behind every code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from cli_runner import call
+from fakes.fake import ENDINGS
+
+from hicachectl import errors
+from hicachectl.errors import HicacheError
+from hicachectl.explanations import SECTIONS, codes, explanation, parse_page
+from hicachectl.registry import COMMANDS
+from hicachectl.render.error import error_lines
+
+ROOT = Path(__file__).parents[2]
+PLANNED = {"tune"}  # commands of later versions that pages may already name
+
+
+@pytest.mark.parametrize("how", sorted(ENDINGS))
+def test_an_error_says_what_why_next_and_its_code(how: str) -> None:
+    error = ENDINGS[how]
+    assert isinstance(error, HicacheError)
+    lines = [line for line, _ in error_lines(error)]
+    assert lines[0].startswith("error: ")
+    assert error.what in lines[0]
+    assert (error.where or "") in lines[0]
+    assert [line[:7] for line in lines[-3:]] == ["   why:", "  next:", "  code:"]
+    assert all(len(line) > 8 for line in lines)
+    assert error.code in lines[-1]
+
+
+def test_a_sum_that_does_not_fit_prints_every_term() -> None:
+    text = call("fake", "capacity").err
+    assert re.findall(r"^ +(asked|in use|there) +([\d ]+)$", text, re.M) == [
+        ("asked", "16 000"),
+        ("in use", "210"),
+        ("there", "12 000"),
+    ]
+
+
+def test_a_half_done_change_lists_applied_rolled_back_and_left() -> None:
+    text = call("fake", "partial").err
+    assert re.findall(r"^ +(applied|rolled back|left) +(.*)$", text, re.M) == [
+        ("applied", "a, b"),
+        ("rolled back", "a"),
+        ("left", "b"),
+    ]
+
+
+@pytest.mark.parametrize("how", ["bug", "invariant"])
+def test_a_fault_of_ours_names_a_trace_file_and_prints_no_traceback(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    ran = call("fake", how, "-o", "json")
+    (trace,) = tmp_path.iterdir()
+    assert f" trace: {trace}\n" in ran.err
+    assert "Traceback" not in ran.err + ran.out
+    assert trace.stat().st_mode & 0o077 == 0
+    assert "fake.py" in trace.read_text()
+    assert ran.json["diagnostics"][0]["source"] == str(trace)
+
+
+def test_debug_prints_the_traceback_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    ran = call("fake", "bug", "--debug")
+    assert "Traceback" in ran.err
+    assert "ZeroDivisionError" in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trace_file_that_cannot_be_made_does_not_hide_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    ran = call("fake", "bug")
+    assert ran.code == 1
+    assert "seven by zero" in ran.err
+
+
+def test_a_misspelt_command_or_option_names_the_nearest() -> None:
+    assert "'version'" in call("versoin").err
+    assert "--output" in call("fake", "--outptu", "x").err
+
+
+def codes_in_source() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for folder in ("hicachectl", "runtime", "tuning", "profiles"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    for code in re.findall(r"(?<![\w-])HC-[A-Z0-9]+(?:-[A-Z0-9]+)*(?![\w-])", node.value):
+                        found.setdefault(code, str(path.relative_to(ROOT)))
+    return found
+
+
+@pytest.mark.parametrize("code", sorted({*codes_in_source(), *codes()} - {"HC-CODE"}))
+def test_every_code_has_a_page_with_all_sections_and_one_command(code: str) -> None:
+    page = explanation(code)
+    assert page.code == code
+    assert not page.title.endswith(".")
+    commands = [line.strip() for line in page.command.splitlines() if line.startswith("    ")]
+    assert len(commands) == 1
+    words = [word for word in commands[0].split() if not word.startswith("-")]
+    if "hicachectl" in words:
+        assert words[words.index("hicachectl") + 1] in {e.name for e in COMMANDS} | PLANNED
+
+
+def test_every_class_of_the_error_tree_has_a_code_with_a_page() -> None:
+    for name in errors.__all__:
+        kind = getattr(errors, name)
+        if isinstance(kind, type) and issubclass(kind, HicacheError):
+            assert kind.default_code in codes(), name
+
+
+def test_explain_finds_a_code_in_any_case_and_names_the_nearest() -> None:
+    assert call("explain", "hc-capacity", "-o", "json").json["data"]["pages"][0]["code"] == "HC-CAPACITY"
+    missing = call("explain", "HC-CAPACITI")
+    assert missing.code == 2
+    assert "HC-CAPACITY" in missing.err
+
+
+def test_explain_without_a_code_lists_all() -> None:
+    assert [c["code"] for c in call("explain", "-o", "json").json["data"]["codes"]] == codes()
+
+
+def test_a_page_with_a_missing_section_is_refused() -> None:
+    whole = "# HC-X: a\n\n" + "\n\n".join(f"## {name}\n\ntext" for name in SECTIONS)
+    assert parse_page(whole, where="x").code == "HC-X"
+    for broken in (
+        whole.replace("## What\n", "## Wat\n"),
+        whole.replace("# HC-X: a", "# HC-X"),
+        whole.rsplit("text", 1)[0],
+    ):
+        with pytest.raises(ValueError, match="wants"):
+            parse_page(broken, where="x")

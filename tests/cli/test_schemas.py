@@ -1,0 +1,142 @@
+"""Every command's document fits the schema that `hicachectl schema` prints, when it works and when it fails."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from cli_runner import Ran, call
+
+from hicachectl.envelope import unexplained_nulls
+from hicachectl.parser import load_command
+from hicachectl.registry import COMMANDS
+from hicachectl.schemas_io import document_schema, schema_names
+
+# one line a command that shows most of its document; a new command needs one here
+LINES: dict[str, list[list[str]]] = {
+    "run": [["run", "--limit", "4"]],
+    "config show": [["config", "show"], ["config", "show", "--origin", "--profile", "cpu-demo"]],
+    "config path": [["config", "path"]],
+    "profile list": [["profile", "list"]],
+    "profile show": [["profile", "show", "cpu-demo"], ["profile", "show", "nvidia-h200"]],
+    "profile validate": [["profile", "validate", "cpu-demo"], ["profile", "validate", "./broken.yaml"]],
+    "schema": [["schema"], ["schema", "run"], ["schema", "config", "show"]],
+    "explain": [["explain"], ["explain", "HC-BUG"], ["explain", "exit-codes"]],
+    "completion": [["completion", "bash"], ["completion", "fish"]],
+    "version": [["version"]],
+}
+
+
+def leaves() -> Iterator[str]:
+    def walk(command: Any, path: str) -> Iterator[str]:
+        children = getattr(command, "commands", None)
+        if children is None:
+            yield path
+        else:
+            for name, child in children.items():
+                yield from walk(child, f"{path} {name}")
+
+    for entry in COMMANDS:
+        if find_spec(entry.module) is not None:
+            yield from walk(load_command(entry), entry.name)
+
+
+PATHS = sorted(leaves())
+CALLS = [(path, line) for path in PATHS for line in LINES.get(path, [])]
+
+
+def validate(ran: Ran) -> Any:
+    document = ran.json
+    _, schema = document_schema(document["schema"])
+    jsonschema.Draft202012Validator(schema).validate(document)
+    return document
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken.yaml").write_text("name: broken\nrevisoin: 1\n")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_command_has_a_schema_and_a_line_here(path: str) -> None:
+    assert path in LINES
+    assert path.replace(" ", "-") in {name.name for name in schema_names()}
+
+
+@pytest.mark.parametrize(("path", "line"), CALLS, ids=[" ".join(line) for _, line in CALLS])
+def test_a_document_fits_its_schema_and_every_null_has_a_reason(path: str, line: list[str]) -> None:
+    ran = call(*line, "-o", "json")
+    document = validate(ran)
+    assert document["schema"] == f"hicachectl.{path.replace(' ', '-')}/1"
+    assert document["exit_code"] == ran.code
+    assert document["data"] is not None
+    assert unexplained_nulls(document["data"]) == []
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_failed_command_prints_a_document_of_the_same_name(path: str) -> None:
+    ran = call(
+        *path.split(),
+        "-o",
+        "json",
+        "--root",
+        "missing",
+        *(["x"] if path in {"profile show", "profile validate"} else []),
+        *(["bash"] if path == "completion" else []),
+    )
+    document = validate(ran)
+    assert (document["schema"], document["status"], document["exit_code"]) == (
+        f"hicachectl.{path.replace(' ', '-')}/1",
+        "failed",
+        2,
+    )
+
+
+@pytest.mark.parametrize("name", schema_names(), ids=str)
+def test_every_schema_is_a_valid_schema_and_refuses_an_empty_document(name: Any) -> None:
+    _, schema = document_schema(str(name))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert not jsonschema.Draft202012Validator(schema).is_valid({})
+    assert schema["properties"]["schema"]["const"] == f"hicachectl.{name}"
+
+
+def test_the_schema_refuses_what_the_envelope_may_not_be() -> None:
+    _, schema = document_schema("version")
+    good = call("version", "-o", "json").json
+    checker = jsonschema.Draft202012Validator(schema)
+    assert checker.is_valid(good)
+    finding = {"code": "HC-IDO-OFF", "severity": "note", "subject": None, "message": "m", "hint": None, "source": None}
+    for change in (
+        {"status": "fine"},
+        {"exit_code": 12},
+        {"collected_at": "2026-11-29 14:02"},
+        {"schema": "hicachectl.version/2"},
+        {"data": None},
+        {"diagnostics": [finding]},
+        {"status": "failed"},
+        {"status": "findings", "diagnostics": [{**finding, "code": "ido off"}]},
+    ):
+        assert not checker.is_valid({**copy.deepcopy(good), **change}), change
+    assert checker.is_valid({**good, "status": "findings", "diagnostics": [finding]})
+    assert checker.is_valid({**good, "new_field": 1})
+
+
+def test_schema_prints_the_bare_schema_and_names_the_nearest_document() -> None:
+    printed = json.loads(call("schema", "version").out)
+    assert printed == document_schema("version/1")[1]
+    assert call("schema", "hicachectl.version/1").out == call("schema", "version").out
+    wrong = call("schema", "verison")
+    assert wrong.code == 2
+    assert "version" in wrong.err
+    assert call("schema", "version/9").code == 2
+
+
+def test_schema_without_a_name_lists_all_documents() -> None:
+    assert call("schema").out.split() == [str(name) for name in schema_names()]
