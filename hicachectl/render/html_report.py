@@ -14,7 +14,7 @@ from hicachectl.render import run_charts as charts
 from hicachectl.render import run_tables as tables
 from hicachectl.render.html_style import HATCHES, STYLE
 from hicachectl.render.run_advice import advice
-from hicachectl.render.run_words import LRU_HITS, caveats, checks, coverage, speed, verdict
+from hicachectl.render.run_words import LRU_HITS, caveats, checks, coverage, settings, speed, verdict
 from hicachectl.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["html_page", "require_writable", "write_html"]
 
 
-def write_html(report: ReplayReport, path: str | Path, *, command: str = "hicachectl run", made_at: str | None = None) -> None:
+def write_html(
+    report: ReplayReport, path: str | Path, *, command: str = "hicachectl run", made_at: str | None = None
+) -> None:
     """Write the page to `path`; it appears whole or not at all (temporary name in the same folder, then renamed).
 
     Raises UsageError when the folder is missing or not writable, or `path` is a folder.
@@ -105,7 +107,10 @@ def _head(report: ReplayReport, made_at: str | None) -> str:
 def _plots(report: ReplayReport) -> str:
     n = report.windows[0].end - report.windows[0].start if report.windows else 0
     shown = [tier for tier in charts.TIERS if any(getattr(window, tier) for window in report.windows)]
-    legend = "".join(f"<li><svg viewBox='0 0 14 14' class=key><rect class='tier {tier}' width=14 height=14 /></svg>{tier}</li>" for tier in shown)
+    legend = "".join(
+        f"<li><svg viewBox='0 0 14 14' class=key><rect class='tier {tier}' width=14 height=14 /></svg>{tier}</li>"
+        for tier in shown
+    )
     reuse = report.reuse
     figures = (
         ("Hit rate over the replay", f"measured; hit tokens of input tokens, about {format_count(n)} request{'' if n == 1 else 's'} a step",
@@ -131,20 +136,30 @@ def _details(data: Table) -> str:
 
 
 def _tables(report: ReplayReport) -> str:
-    pools, policies = report.pools, report.policies
+    pools = report.pools
     page = f"page {pools.page_tokens} tokens, {format_bytes(pools.page_bytes)}"
-    settings = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in policies.items())
     parts = [
         _section("Hit rates", "measured; cold: all requests, warm: the last half", tables.rates_table(report)),
-        _section("Pools", f"{pools.geometry}, {page}, {pools.layout}; device {pools.device}; {settings}", tables.pools_table(report), LRU_HITS),
+        _section(
+            "Pools",
+            f"{pools.geometry}, {page}, {pools.layout}",
+            tables.pools_table(report),
+            f"{LRU_HITS} {settings(report)}",
+        ),
     ]
     wide = [_section("Times", "of a request", tables.times_table(report))]
     if report.paths:
         restored = f"{format_count(report.layouts_pages)} pages x {pools.n_planes} planes, the longest request"
         wide += [
             _section("Paths", "measured; rate while copying", tables.paths_table(report)),
-            _section("Layouts", f"restoring {restored}; backend {pools.backend}; * in use", tables.layouts_table(report)),
-            _section("Cost model", f"at the end; a restore must win by x{report.cost_model.margin:g}", tables.cost_table(report)),
+            _section(
+                "Layouts", f"restoring {restored}; backend {pools.backend}; * in use", tables.layouts_table(report)
+            ),
+            _section(
+                "Cost model",
+                f"at the end; a restore must win by x{report.cost_model.margin:g}",
+                tables.cost_table(report),
+            ),
         ]
     return f"<div class=tables>{''.join(parts)}</div>{''.join(wide)}"
 
@@ -163,7 +178,10 @@ def _words(report: ReplayReport) -> str:
 
 def _next(report: ReplayReport, command: str) -> str:
     items = "".join(
-        f"<li>{escape(item.why)}" + (f"<pre>{escape(command)} {escape(item.flags)}</pre>" if item.flags else "") + "</li>" for item in advice(report)
+        f"<li>{escape(item.why)}"
+        + (f"<pre>{escape(command)} {escape(item.flags)}</pre>" if item.flags else "")
+        + "</li>"
+        for item in advice(report)
     )
     return f"<section><h2>Next</h2><ol>{items}</ol></section>"
 
@@ -175,9 +193,17 @@ def _section(title: str, about: str, table: Table, note: str = "") -> str:
 
 def _table(table: Table) -> str:
     kinds = ["num" if column.right else "text" for column in table.columns]
-    head = "".join(f"<th scope=col class={kind}>{escape(column.title.lower())}</th>" for column, kind in zip(table.columns, kinds, strict=True))
+    head = "".join(
+        f"<th scope=col class={kind}>{escape(column.title.lower())}</th>"
+        for column, kind in zip(table.columns, kinds, strict=True)
+    )
     rows = "".join(
-        "<tr>" + "".join(f"<td class={kind}>{escape('-' if cell is None else cell)}</td>" for cell, kind in zip(row, kinds, strict=True)) + "</tr>"
+        "<tr>"
+        + "".join(
+            f"<td class={kind}>{escape('-' if cell is None else cell)}</td>"
+            for cell, kind in zip(row, kinds, strict=True)
+        )
+        + "</tr>"
         for row in table.rows
     )
     return f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"

@@ -41,20 +41,26 @@ def advice(report: ReplayReport) -> tuple[Advice, ...]:
 
 def _trust(report: ReplayReport) -> Iterator[Advice]:
     if report.pages_mismatched:
-        yield Advice("Restored pages held wrong bytes: do not serve from this host; compare with the reference copies.", "--backend cpu --verify all")
+        yield Advice(
+            "Restored pages held wrong bytes: do not serve from this host; compare with the reference copies.",
+            "--backend cpu --verify all",
+        )
     if report.verify == "off" and report.pages_restored:
         yield Advice("Restored pages were not compared, so these rates are not proven.", "--verify all")
     if report.failures_by_reason:
         names = ", ".join(report.failures_by_reason)
         yield Advice(f"Lower tiers failed ({names}); each failure cost a recompute. See why on stderr with -v.", "-v")
     if report.stop == "interrupted":
-        yield Advice("The run was interrupted; a shorter one that ends by itself compares better.", f"--limit {max(1, report.requests)}")
+        yield Advice(
+            "The run was interrupted; a shorter one that ends by itself compares better.",
+            f"--limit {max(1, report.requests)}",
+        )
 
 
 def _pay(report: ReplayReport) -> Iterator[Advice]:
     if report.pages_restored and report.gain.net_s <= 0 and report.policies["restore"] == "always":
         yield Advice("Restoring every hit cost more than it saved: let the cost model choose.", "--restore cost")
-    if _share(report, "restore_dearer") > _LARGE_SHARE:
+    if _share(report, "restore_dearer") > _LARGE_SHARE and report.policies["restore"] == "cost":
         yield Advice(
             f"The cost model left {percent(_share(report, 'restore_dearer'))} of the input to recompute although a lower tier held it; see whether it is right.",
             "--restore always",
@@ -69,19 +75,26 @@ def _size(report: ReplayReport) -> Iterator[Advice]:
     if not has_lower_tier(report):
         most = _points(sum(reuse.bins_log2) - reuse.hit_pages_device_slots, report) - _GROW_POINTS
         if most >= _GROW_POINTS:
-            yield Advice(f"A host tier of {_pages(report, plateau)} would add about {most:.1f} points of hit rate.", f"--host-slots {plateau}")
+            yield Advice(
+                f"A host tier of {_pages(report, plateau)} would add about {most:.1f} points of hit rate.",
+                f"--host-slots {plateau}",
+            )
         return
     if not pools.host_slots:
         return
-    ceiling = sum(reuse.bins_log2)
-    below = " that storage serves now, slower" if pools.storage_capacity_bytes else ""
     doubled = _points(reuse.hit_pages_double_host_slots - reuse.hit_pages_host_slots, report)
-    left = _points(ceiling - reuse.hit_pages_host_slots, report)
+    left = _points(sum(reuse.bins_log2) - reuse.hit_pages_host_slots, report)
     if reuse.plateau_pages > pools.host_slots and left >= _GROW_POINTS:
+        now = "; storage serves them now, slower" if pools.storage_capacity_bytes else ""
+        twice = (
+            f"twice the pool, {_pages(report, 2 * pools.host_slots)}, hits {doubled:.1f} points more; "
+            if doubled >= _GROW_POINTS
+            else ""
+        )
         yield Advice(
-            f"More host memory still helps: twice the pool, {_pages(report, 2 * pools.host_slots)}, hits {doubled:.1f} points more{below}; "
-            f"{_pages(report, reuse.plateau_pages)} come within 1 point of all there is to hit.",
-            f"--host-slots {2 * pools.host_slots if doubled >= _GROW_POINTS else reuse.plateau_pages}",
+            f"More host memory still helps: {twice}{_pages(report, reuse.plateau_pages)} hit {left - _GROW_POINTS:.1f} points more, "
+            f"within 1 point of all there is to hit{now}.",
+            f"--host-slots {2 * pools.host_slots if twice else reuse.plateau_pages}",
         )
     elif plateau < pools.host_slots:
         yield Advice(
@@ -94,10 +107,14 @@ def _size(report: ReplayReport) -> Iterator[Advice]:
 def _policy(report: ReplayReport) -> Iterator[Advice]:
     if _share(report, "not_backed_up") > _LARGE_SHARE and report.policies["write_policy"] != "write_through":
         yield Advice(
-            f"{percent(_share(report, 'not_backed_up'))} of the input left the device before it was copied down.", "--write-policy write_through"
+            f"{percent(_share(report, 'not_backed_up'))} of the input left the device before it was copied down.",
+            "--write-policy write_through",
         )
     if report.dropped_pages and report.dropped_pages > 0.01 * report.pages_total:
-        yield Advice(f"{format_count(report.dropped_pages)} pages were not copied down for want of host slots.", f"--host-slots {2 * report.pools.host_slots}")
+        yield Advice(
+            f"{format_count(report.dropped_pages)} pages were not copied down for want of host slots.",
+            f"--host-slots {2 * report.pools.host_slots}",
+        )
     if _share(report, "partial_page") > _LARGE_SHARE and report.pools.page_tokens >= 32:
         yield Advice(
             f"{percent(_share(report, 'partial_page'))} of the input lies in incomplete last pages; smaller pages cache more of it.",
@@ -105,7 +122,8 @@ def _policy(report: ReplayReport) -> Iterator[Advice]:
         )
     if _share(report, "forgotten") > _LARGE_SHARE:
         yield Advice(
-            f"{percent(_share(report, 'forgotten'))} of the input has no reason, because seen keys were dropped.", f"--seen-keys {4 * report.seen_keys_bound}"
+            f"{percent(_share(report, 'forgotten'))} of the input has no reason, because seen keys were dropped.",
+            f"--seen-keys {4 * report.seen_keys_bound}",
         )
 
 
@@ -125,7 +143,10 @@ def _copies(report: ReplayReport) -> Iterator[Advice]:
 
 def _more(report: ReplayReport) -> Iterator[Advice]:
     if report.stop == "limit":
-        yield Advice("The run stopped at its limit, while rates still move; replay the whole trace before you decide.", "--limit none")
+        yield Advice(
+            "The run stopped at its limit, while rates still move; replay the whole trace before you decide.",
+            "--limit none",
+        )
 
 
 def _submissions(cost: LayoutCost) -> int:

@@ -20,6 +20,7 @@ from hicachectl.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
     from rich.live import Live
+    from rich.text import Text
 
     from hicachectl.context import Context
     from hicachectl.runtime.replay.driver import Replay
@@ -45,7 +46,14 @@ class _Sample:
 class Board:
     """Shows a replay while it runs; a context manager. `Board(cli, replay)` follows --progress: bar, plain or none."""
 
-    def __init__(self, cli: Context, replay: Replay, *, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        cli: Context,
+        replay: Replay,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         output = cli.output
         self.replay = replay
         self.kind = output.progress
@@ -58,7 +66,15 @@ class Board:
         self._live: Live | None = None
         self._plain: _PlainBoard | None = None
         if self.kind == "plain":
-            self._plain = _PlainBoard(output.stderr, "plain", f"replay {replay.config.trace_name}", total=self._total, unit="requests", clock=clock, wall=wall)
+            self._plain = _PlainBoard(
+                output.stderr,
+                "plain",
+                f"replay {replay.config.trace_name}",
+                total=self._total,
+                unit="requests",
+                clock=clock,
+                wall=wall,
+            )
 
     def __enter__(self) -> Board:
         self._take(self._clock())
@@ -68,9 +84,11 @@ class Board:
             self._open()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._plain is not None:
-            self._plain.summary = self.hit_line()
+            self._plain.summary, self._plain.done = self.hit_line(), self.replay.recorder.n_requests
             self._plain.__exit__(kind, error, trace)
         self.close()
 
@@ -106,14 +124,23 @@ class Board:
         replay, recorder, width = self.replay, self.replay.recorder, self._screen.width
         first, last = self._samples[0], self._samples[-1]
         span = last.at_s - first.at_s
-        head = [f"RUN {replay.config.trace_name}", f"{format_count(recorder.n_requests)} of {format_count(self._total)} requests {percent(recorder.n_requests, self._total)}"]
+        head = [
+            f"RUN {replay.config.trace_name}",
+            f"{format_count(recorder.n_requests)} of {format_count(self._total)} requests {percent(recorder.n_requests, self._total)}",
+        ]
         if span > 0:
             head.append(f"{format_count(round((last.requests - first.requests) / span))} requests/s")
         eta = eta_range_s([(sample.at_s, sample.requests) for sample in self._samples], self._total)
         if eta is not None:
             low, high = (format_seconds(max(value, 0.1)) for value in eta)
             head.append(f"left {low}" if low == high else f"left {low} .. {high}")
-        texts = ["  ".join(head), *layout(self._tiers(first, last), width), self._restores(first), *self._misses(), self._sum()]
+        texts = [
+            "  ".join(head),
+            *layout(self._tiers(first, last), width),
+            self._restores(first),
+            *self._misses(),
+            self._sum(),
+        ]
         return [_cut(line, width) for line in texts]
 
     def _tiers(self, first: _Sample, last: _Sample) -> Table:
@@ -127,10 +154,17 @@ class Board:
             recent = float(recorder.column(f"{name}_hit")[start:].sum()) * page_tokens
             rate = (last.evicted[tier] - first.evicted[tier]) / span if span > 0 else 0.0
             ever = percent(counters.hit_pages[tier] * page_tokens, counters.input_tokens)
-            return (f"L{tier + 1} {name}", used, format_count(pages), format_count(round(rate)), percent(recent, asked), ever)
+            return (
+                f"L{tier + 1} {name}",
+                used,
+                format_count(pages),
+                format_count(round(rate)),
+                percent(recent, asked),
+                ever,
+            )
 
-        def sizes(used: int, size: int) -> str:
-            return f"{format_bytes(used)} / {format_bytes(size)}"
+        def sizes(used: int, size: int | None) -> str:
+            return f"{format_bytes(used)} / {'no limit' if size is None else format_bytes(size)}"
 
         slots = cache.device_slots
         rows = [row(0, "device", sizes(slots.n_used * page_bytes, slots.n_slots * page_bytes), slots.n_used)]
@@ -179,7 +213,9 @@ class Board:
         samples, replay = self._samples, self.replay
         counters = replay.cache.counters
         stored = replay.storage.stats().evictions if replay.storage is not None else 0
-        sample = _Sample(now, replay.recorder.n_requests, (counters.evicted_pages[0], counters.evicted_pages[1], stored))
+        sample = _Sample(
+            now, replay.recorder.n_requests, (counters.evicted_pages[0], counters.evicted_pages[1], stored)
+        )
         if len(samples) >= 2 and now - samples[-2].at_s < _SAMPLE_INTERVAL_S:
             samples.pop()
         samples.append(sample)
@@ -197,7 +233,7 @@ class Board:
         )  # fmt: skip
         self._live.start(refresh=True)
 
-    def _text(self) -> object:
+    def _text(self) -> Text:
         from rich.text import Text
 
         screen = self._screen

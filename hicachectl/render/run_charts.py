@@ -86,7 +86,9 @@ def reuse_plot(report: ReplayReport) -> str:
     if len(xs) < 3:
         xs = [(2.0**b, format_count(1 << b)) for b in range(math.floor(octaves) + 1)]
     plot.axes(xs, [(y, f"{100 * y:.3g} %") for y in ticks], "distance or cache size, pages (log scale)")
-    plot.mark(pools.device_slots, f"device {format_count(pools.device_slots)} pages, {format_bytes(pools.device_bytes)}", 0)
+    plot.mark(
+        pools.device_slots, f"device {format_count(pools.device_slots)} pages, {format_bytes(pools.device_bytes)}", 0
+    )
     if pools.host_slots:
         plot.mark(pools.host_slots, f"host {format_count(pools.host_slots)} pages, {format_bytes(pools.host_bytes)}", 1)
     return plot.svg()
@@ -101,9 +103,23 @@ def reuse_data(report: ReplayReport) -> Table:
     rows, total = [], 0
     for b, n in enumerate(reuse.bins_log2):
         total += n
-        rows.append((f"{format_count(1 << b)} .. {format_count((2 << b) - 1)}", format_count(n), percent(n, reuse.pages), percent(total, reuse.pages)))
+        rows.append(
+            (
+                f"{format_count(1 << b)} .. {format_count((2 << b) - 1)}",
+                format_count(n),
+                percent(n, reuse.pages),
+                percent(total, reuse.pages),
+            )
+        )
     first = "first touch" + (f", or past {format_count(reuse.bound_pages)}" if reuse.bound_reached else "")
-    rows.append((first, format_count(reuse.first_touches), percent(reuse.first_touches, reuse.pages), "100.0 %" if reuse.pages else "-"))
+    rows.append(
+        (
+            first,
+            format_count(reuse.first_touches),
+            percent(reuse.first_touches, reuse.pages),
+            "100.0 %" if reuse.pages else "-",
+        )
+    )
     return Table(columns, rows)
 
 
@@ -121,7 +137,11 @@ def restore_plot(report: ReplayReport) -> str:
     for i, n in enumerate(histogram.counts):
         start, end = histogram.edges_s[i], histogram.edges_s[i + 1]
         plot.bar(start, end, n, "latency", f"{_edge(start)} .. {_edge(end)}: {format_count(n)} requests")
-    plot.axes([(edge, _edge(edge)) for edge in histogram.edges_s], [(y, format_count(int(y))) for y in ticks], "wait of a request for restored pages (log scale)")
+    plot.axes(
+        [(edge, _edge(edge)) for edge in histogram.edges_s],
+        [(y, format_count(int(y))) for y in ticks],
+        "wait of a request for restored pages (log scale)",
+    )
     for row, (name, value) in enumerate((("p50", waits.p50_s), ("p99", waits.p99_s))):
         if value is not None:
             plot.mark(value, f"{name} {format_seconds(value)}", row)

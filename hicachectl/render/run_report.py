@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hicachectl.render import run_tables as tables
 from hicachectl.render.run_advice import advice
-from hicachectl.render.run_words import LRU_HITS, caveats, checks, coverage, speed, verdict
+from hicachectl.render.run_words import LRU_HITS, caveats, checks, coverage, settings, speed, verdict
 from hicachectl.render.text import pad
 from hicachectl.units import format_bytes, format_count
 
@@ -34,7 +34,12 @@ def render_report(screen: Screen, report: ReplayReport, *, command: str = "hicac
     _section(screen, "TIMES", "of a request", tables.times_table(report))
     if report.paths:
         margin = f"a restore must win by x{report.cost_model.margin:g}"
-        _section(screen, "COST MODEL", f"at the end; restore {report.policies['restore']}, {margin}", tables.cost_table(report))
+        _section(
+            screen,
+            "COST MODEL",
+            f"at the end; restore {report.policies['restore']}, {margin}",
+            tables.cost_table(report),
+        )
     _checks(screen, report)
     _notes(screen, report)
     _next(screen, report, command)
@@ -56,12 +61,11 @@ def _head(screen: Screen, report: ReplayReport) -> None:
 
 
 def _pools(screen: Screen, report: ReplayReport) -> None:
-    pools, policies = report.pools, report.policies
+    pools = report.pools
     page = f"page {pools.page_tokens} tokens, {format_bytes(pools.page_bytes)}"
     _section(screen, "POOLS", f"{pools.geometry}, {page}, {pools.layout}", tables.pools_table(report))
     screen.paragraph("  ", LRU_HITS)
-    texts = [f"{name.replace('_', ' ')} {value}" for name, value in policies.items()]
-    screen.paragraph("  ", f"Device {pools.device}. " + ", ".join(texts).capitalize() + ".")
+    screen.paragraph("  ", settings(report))
 
 
 def _checks(screen: Screen, report: ReplayReport) -> None:

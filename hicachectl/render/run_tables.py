@@ -68,8 +68,20 @@ def misses_table(report: ReplayReport) -> Table:
     """Why tokens were not served from the cache, most first; reasons without a token are left out."""
     found = sorted(((n, name) for name, n in report.missed_tokens_by_reason.items() if n), key=lambda row: -row[0])
     rows = [(name, format_count(n), percent(n, report.input_tokens), MISS_WORDS[name]) for n, name in found]
-    rows.append(("all missed", format_count(report.missed_tokens), percent(report.missed_tokens, report.input_tokens), "computed"))
-    columns = (Column("REASON"), Column("TOKENS", right=True), Column("OF INPUT", right=True), Column("MEANING", keep=1))
+    rows.append(
+        (
+            "all missed",
+            format_count(report.missed_tokens),
+            percent(report.missed_tokens, report.input_tokens),
+            "computed",
+        )
+    )
+    columns = (
+        Column("REASON"),
+        Column("TOKENS", right=True),
+        Column("OF INPUT", right=True),
+        Column("MEANING", keep=1),
+    )
     return Table(columns, rows)
 
 
@@ -104,12 +116,34 @@ def pools_table(report: ReplayReport) -> Table:
     ]  # fmt: skip
     if pools.host_slots:
         rows.append(
-            ("host", format_count(pools.host_slots), format_bytes(pools.host_bytes), format_count(evicted.host), percent(reuse.hit_pages_host_slots, total))
+            (
+                "host",
+                format_count(pools.host_slots),
+                format_bytes(pools.host_bytes),
+                format_count(evicted.host),
+                percent(reuse.hit_pages_host_slots, total),
+            )
         )
     if pools.storage_capacity_bytes:
         held = f"{format_count(pools.storage_objects)} held"
-        rows.append(("storage", held, f"{format_bytes(pools.storage_used_bytes)} of {format_bytes(pools.storage_capacity_bytes)}", format_count(evicted.storage), None))
-    rows.append(("no limit", format_count(reuse.pages_for_all_hits), format_bytes(reuse.pages_for_all_hits * pools.page_bytes), None, percent(sum(reuse.bins_log2), total)))
+        rows.append(
+            (
+                "storage",
+                held,
+                f"{format_bytes(pools.storage_used_bytes)} of {format_bytes(pools.storage_capacity_bytes)}",
+                format_count(evicted.storage),
+                None,
+            )
+        )
+    rows.append(
+        (
+            "no limit",
+            format_count(reuse.pages_for_all_hits),
+            format_bytes(reuse.pages_for_all_hits * pools.page_bytes),
+            None,
+            percent(sum(reuse.bins_log2), total),
+        )
+    )
     return Table(columns, rows)
 
 
@@ -159,7 +193,15 @@ def times_table(report: ReplayReport) -> Table:
     )  # fmt: skip
 
     def row(name: str, q: Quantiles, how: str) -> tuple[str, ...]:
-        return (name, format_count(q.n), duration(q.mean_s), duration(q.p50_s), duration(q.p99_s), duration(q.max_s), how)
+        return (
+            name,
+            format_count(q.n),
+            duration(q.mean_s),
+            duration(q.p50_s),
+            duration(q.p99_s),
+            duration(q.max_s),
+            how,
+        )
 
     return Table(
         columns,
@@ -176,7 +218,11 @@ def cost_table(report: ReplayReport) -> Table:
     columns = (
         Column("PATH"), Column("SAMPLES", right=True), Column("FIXED", right=True), Column("RATE", right=True), Column("STATE"),
     )  # fmt: skip
-    used = [state for state in report.cost_model.paths if _COST_NAMES[state.path] in {_PATH_NAMES[name] for name in report.paths}]
+    used = [
+        state
+        for state in report.cost_model.paths
+        if _COST_NAMES[state.path] in {_PATH_NAMES[name] for name in report.paths}
+    ]
     return Table(
         columns,
         [

@@ -24,6 +24,7 @@ __all__ = [
     "duration",
     "has_lower_tier",
     "percent",
+    "settings",
     "signed",
     "speed",
     "verdict",
@@ -81,6 +82,22 @@ def speed(report: ReplayReport) -> str:
     return f"{took}, {format_count(round(report.requests_per_s))} requests/s" if report.requests_per_s else took
 
 
+def settings(report: ReplayReport) -> str:
+    """Device, placement of the host pool and policies in a sentence. Pure."""
+    pools = report.pools
+    policies = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in report.policies.items())
+    nodes = pools.host_pages_by_node
+    total = sum(nodes.values())
+    if total:
+        where = ", ".join(
+            f"node {node} {percent(n, total)}" for node, n in sorted(nodes.items(), key=lambda item: int(item[0]))
+        )
+    else:
+        where = f"node unknown ({pools.host_placement_reason or 'not asked'})"
+    host = f" Host pool on {where}." if pools.host_slots else ""
+    return f"Device {pools.device}.{host} {policies[:1].upper()}{policies[1:]}."
+
+
 def duration(seconds: float | None) -> str:
     """Write seconds that may be unknown or none. Pure."""
     return "-" if seconds is None else "0 s" if seconds == 0 else format_seconds(seconds)
@@ -115,7 +132,7 @@ def verdict(report: ReplayReport) -> Verdict:
         ("net gain", signed(gain.net_s), "", "saved - moved"),
         ("beside", duration(gain.background_s), "measured", "copying down in other threads; not in the sum"),
     )  # fmt: skip
-    partial = () if report.stop == "complete" else (f"Judged on {coverage(report)} only.",)
+    partial = () if report.stop == "complete" else (f"Judged on a part of the trace: {coverage(report)}.",)
     if not has_lower_tier(report):
         return Verdict(Answer("OPEN", "this run had no lower tier, so there is nothing to judge"), (), ())
     if not report.pages_restored:
@@ -159,7 +176,9 @@ def _pages(n: int) -> str:
 def checks(report: ReplayReport) -> tuple[tuple[str, str], ...]:
     """What was proven: (name, result)."""
     wrong = f"{report.pages_mismatched} WRONG" if report.pages_mismatched else "0 wrong"
-    how = {"all": "every byte of every page", "off": "verification is off"}.get(report.verify, f"every byte, {report.verify}")
+    how = {"all": "every byte of every page", "off": "verification is off"}.get(
+        report.verify, f"every byte, {report.verify}"
+    )
     times = "once" if report.checks_passed == 1 else f"{format_count(report.checks_passed)} times"
     failures = ", ".join(f"{format_count(n)} {reason}" for reason, n in report.failures_by_reason.items())
     compared = (
@@ -190,8 +209,12 @@ def caveats(report: ReplayReport) -> tuple[str, ...]:
     if "storage_to_host" in report.paths and report.paths["storage_to_host"].pages:
         texts.append("Storage reads may have come from the page cache of this host.")
     if report.pages_total and report.missed_tokens_by_reason["forgotten"]:
-        texts.append(f"Reasons come from a memory of {format_count(report.seen_keys_bound)} page keys; what it dropped is 'forgotten'.")
+        texts.append(
+            f"Reasons come from a memory of {format_count(report.seen_keys_bound)} page keys; what it dropped is 'forgotten'."
+        )
     if report.reuse.bound_reached:
         bound = format_count(report.reuse.bound_pages)
-        texts.append(f"Reuse farther than {bound} pages ({format_bytes(report.reuse.bound_pages * report.pools.page_bytes)}) is counted as a first touch.")
+        texts.append(
+            f"Reuse farther than {bound} pages ({format_bytes(report.reuse.bound_pages * report.pools.page_bytes)}) is counted as a first touch."
+        )
     return (*texts, *(note[:1].upper() + note[1:] + ("" if note.endswith(".") else ".") for note in report.notes))

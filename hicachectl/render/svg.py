@@ -58,15 +58,21 @@ class Plot:
         free_from = -1.0
         for value, text in xs:
             at, half = self.px(value), len(text) * _CHAR / 2
-            self.over.append(f'<line class="axis" x1="{at}" y1="{HEIGHT - _BOTTOM}" x2="{at}" y2="{HEIGHT - _BOTTOM + 4}"/>')
+            self.over.append(
+                f'<line class="axis" x1="{at}" y1="{HEIGHT - _BOTTOM}" x2="{at}" y2="{HEIGHT - _BOTTOM + 4}"/>'
+            )
             middle = min(max(at, half), WIDTH - half - 1)
             if middle - half < free_from:
                 continue
             free_from = middle + half + 6
-            self.over.append(f'<text x="{middle:.1f}" y="{HEIGHT - _BOTTOM + 17}" text-anchor="middle">{escape(text)}</text>')
+            self.over.append(
+                f'<text x="{middle:.1f}" y="{HEIGHT - _BOTTOM + 17}" text-anchor="middle">{escape(text)}</text>'
+            )
         base = HEIGHT - _BOTTOM
         self.over.append(f'<line class="axis" x1="{_LEFT}" y1="{base}" x2="{WIDTH - _RIGHT}" y2="{base}"/>')
-        self.over.append(f'<text class="title" x="{(_LEFT + WIDTH - _RIGHT) / 2}" y="{HEIGHT - 6}" text-anchor="middle">{escape(x_title)}</text>')
+        self.over.append(
+            f'<text class="title" x="{(_LEFT + WIDTH - _RIGHT) / 2}" y="{HEIGHT - 6}" text-anchor="middle">{escape(x_title)}</text>'
+        )
 
     def bar(self, x0: float, x1: float, top: float, css: str, title: str) -> None:
         """Draw a bar from 0 to `top` over [x0, x1) with a gap of a pixel; `title` shows on hover."""
@@ -81,9 +87,19 @@ class Plot:
 
     def steps(self, edges: Sequence[float], low: Sequence[float], high: Sequence[float], css: str, title: str) -> None:
         """Fill between two step curves over the bins `edges`."""
-        top = [f"{self.px(edge):.1f},{self.py(value):.1f}" for i, value in enumerate(high) for edge in (edges[i], edges[i + 1])]
-        bottom = [f"{self.px(edge):.1f},{self.py(low[i]):.1f}" for i in reversed(range(len(low))) for edge in (edges[i + 1], edges[i])]
-        self.parts.append(f'<polygon class="{css}" points="{" ".join(top + bottom)}"><title>{escape(title)}</title></polygon>')
+        top = [
+            f"{self.px(edge):.1f},{self.py(value):.1f}"
+            for i, value in enumerate(high)
+            for edge in (edges[i], edges[i + 1])
+        ]
+        bottom = [
+            f"{self.px(edge):.1f},{self.py(low[i]):.1f}"
+            for i in reversed(range(len(low)))
+            for edge in (edges[i + 1], edges[i])
+        ]
+        self.parts.append(
+            f'<polygon class="{css}" points="{" ".join(top + bottom)}"><title>{escape(title)}</title></polygon>'
+        )
 
     def line(self, points: Sequence[tuple[float, float]], css: str) -> None:
         """Draw a line through points."""
