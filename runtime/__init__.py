@@ -19,6 +19,7 @@ READING_ORDER: tuple[str, ...] = (
     "cost",
     "write_policy",
     "ghost",
+    "departures",
     "seen",
     "keytable",
     "reasons",

@@ -626,6 +626,8 @@ class RadixTree:
             node.n_pages = pages
             return
         del parent.children[node.tokens[:width]]
+        for queue in self._queues:
+            queue.discard(node)
         self.n_nodes -= 1
         node.n_pages = 0
 
