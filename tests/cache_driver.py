@@ -17,6 +17,8 @@ from pathlib import Path
 
 import numpy as np
 from held_copies import SPOILED, Control, HeldEngine, HeldReads, HeldWrites, spoil
+from memory_storage import MemoryStorage
+
 from hicachectl.runtime.cache import CacheConfig, HierarchicalCache, Restored
 from hicachectl.runtime.cost import CostModel, RecomputeCost
 from hicachectl.runtime.geometry import KVGeometry, KVKind
@@ -31,7 +33,6 @@ from hicachectl.runtime.storage.file import FileStorage
 from hicachectl.runtime.storage.object_keys import ObjectSpec, whole
 from hicachectl.runtime.tiers import Tier
 from hicachectl.runtime.tree import NO_SLOTS
-from memory_storage import MemoryStorage
 
 __all__ = ["GEOMETRY", "NAMESPACES", "PAGE_TOKENS", "CacheDriver", "Caller", "Setup", "tokens_of"]
 

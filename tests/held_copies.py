@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 import numpy as np
+
 from hicachectl.runtime.memory.device_pool import DevicePool
 from hicachectl.runtime.memory.host_pool import HostPool
 from hicachectl.runtime.storage.base import PageBytes, StorageBackend, check_pages

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 import numpy as np
+
 from hicachectl.runtime.storage.base import PageBytes, StorageStats
 
 __all__ = ["MemoryStorage"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from cache_driver import NAMESPACES, CacheDriver, Setup
+from memory_storage import MemoryStorage
+
 from hicachectl.runtime.cache import CacheConfig
 from hicachectl.runtime.layout import Layout
 from hicachectl.runtime.tiers import Tier
-from memory_storage import MemoryStorage
 
 EMPTY = NAMESPACES[0]
 
