@@ -112,11 +112,11 @@ def test_the_page_is_written_whole_over_an_old_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("check", [require_writable, lambda path: write_html(all_tiers(), path)])
 def test_a_missing_folder_is_named_and_a_folder_is_no_file(tmp_path: Path, check: object) -> None:
-    with pytest.raises(UsageError, match="there is no folder .*absent") as caught:
+    with pytest.raises(UsageError, match=r"there is no folder .*absent") as caught:
         check(tmp_path / "absent" / "report.html")  # type: ignore[operator]
     assert caught.value.code == "HC-OUTPUT"
     (tmp_path / "folder").mkdir()
-    with pytest.raises(UsageError, match="[Ii]s a directory"):
+    with pytest.raises(UsageError, match=r"[Ii]s a directory"):
         check(tmp_path / "folder")  # type: ignore[operator]
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
