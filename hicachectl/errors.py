@@ -145,8 +145,16 @@ class ApplyFailed(HicacheError):
     default_code = "HC-APPLY-FAILED"
 
     def __init__(
-        self, what: str, *, applied: Sequence[str], rolled_back: Sequence[str], left: Sequence[str],
-        where: str | None = None, why: str | None = None, hint: str | None = None, code: str | None = None,
+        self,
+        what: str,
+        *,
+        applied: Sequence[str],
+        rolled_back: Sequence[str],
+        left: Sequence[str],
+        where: str | None = None,
+        why: str | None = None,
+        hint: str | None = None,
+        code: str | None = None,
     ) -> None:
         super().__init__(what, where=where, why=why, hint=hint, code=code)
         self.applied = tuple(applied)
@@ -169,8 +177,14 @@ class CapacityError(HicacheError):
     default_code = "HC-CAPACITY"
 
     def __init__(
-        self, what: str, *, terms: Sequence[tuple[str, int | float]] = (),
-        where: str | None = None, why: str | None = None, hint: str | None = None, code: str | None = None,
+        self,
+        what: str,
+        *,
+        terms: Sequence[tuple[str, int | float]] = (),
+        where: str | None = None,
+        why: str | None = None,
+        hint: str | None = None,
+        code: str | None = None,
     ) -> None:
         super().__init__(what, where=where, why=why, hint=hint, code=code)
         self.terms = tuple(terms)
@@ -193,8 +207,14 @@ class StorageError(HicacheError):
     default_code = "HC-STORAGE"
 
     def __init__(
-        self, what: str, *, fault: StorageFault,
-        where: str | None = None, why: str | None = None, hint: str | None = None, code: str | None = None,
+        self,
+        what: str,
+        *,
+        fault: StorageFault,
+        where: str | None = None,
+        why: str | None = None,
+        hint: str | None = None,
+        code: str | None = None,
     ) -> None:
         super().__init__(what, where=where, why=why, hint=hint, code=code)
         self.fault = fault

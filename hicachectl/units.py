@@ -41,7 +41,11 @@ def parse_size(text: str | int, *, where: str | None = None) -> int:
     match = _SIZE.fullmatch(str(text))
     unit = _UNITS.get(match.group(2).lower()) if match else None
     if match is None or unit is None:
-        raise UsageError(f"{text!r} is not a size", where=where, hint="give a number with KiB, MiB, GiB, TiB (1024) or kB, MB, GB, TB (1000)")
+        raise UsageError(
+            f"{text!r} is not a size",
+            where=where,
+            hint="give a number with KiB, MiB, GiB, TiB (1024) or kB, MB, GB, TB (1000)",
+        )
     number = match.group(1)
     size = int(number) * unit if "." not in number else float(number) * unit
     if size != int(size):

@@ -27,8 +27,11 @@ READING_ORDER: tuple[str, ...] = (
     "transfer",
     "storage",
     "counters",
+    "departures",
     "events",
+    "cache_events",
     "metrics",
     "metric_catalog",
+    "metric_feed",
     "replay",
 )

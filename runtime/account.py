@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hicachectl.errors import InvariantBroken
 from hicachectl.runtime.core import CacheCore
+from hicachectl.runtime.decide import RestoreReason
 from hicachectl.runtime.reasons import MissReason
 from hicachectl.runtime.request import Request
 from hicachectl.runtime.seen import classify_missed
@@ -29,6 +30,10 @@ class Account:
     restored_storage_pages: int
     restore_wait_s: float
     missed_tokens: Mapping[MissReason, int]
+    match_s: float = 0.0
+    restore_reason: RestoreReason | None = None
+    restore_s: float | None = None
+    """See `Request` for the last three."""
 
     def __post_init__(self) -> None:
         missed, used = sum(self.missed_tokens.values()), self.used_pages * self.page_tokens
@@ -81,4 +86,7 @@ def account_of(core: CacheCore, request: Request) -> Account:
         request.restored_storage_pages,
         request.restore_wait_s,
         missed,
+        request.match_s,
+        request.restore_reason,
+        request.restore_s,
     )

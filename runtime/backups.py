@@ -62,7 +62,7 @@ class Backups:
         if room:
             self._start_backup(node, end - room, end)
             return
-        self._core.take_back(DEVICE, self._core.tree.evict(DEVICE, n, strict=self._core.config.strict))
+        self._core.evict(DEVICE, n)
         self._core.counters.dropped_pages += n
 
     def _choose(self, node: Node, ghost_pages: int) -> tuple[int, int]:
@@ -100,7 +100,7 @@ class Backups:
         self._core.counters.backup_pages += ticket.end - ticket.start
         self._core.counters.backup_bytes += ticket.copy.n_bytes
         self._core.counters.backup_s += ticket.copy.wall_s
-        self._core.costs.observe(Path.HOST_WRITE, ticket.copy.n_bytes, ticket.copy.wall_s)
+        self._core.moved(Path.HOST_WRITE, ticket.end - ticket.start, ticket.copy)
         self._core.tell_pages(ticket.node, ticket.start, ticket.end, HOST)
         if self._store_queue is not None and not all(n.stored for n in nodes):
             self._store(nodes, ticket)
@@ -116,6 +116,8 @@ class Backups:
         if node.store is not None or node.resident_children[HOST] or node.load is not None:
             return
         slots = self._core.tree.drop(node, HOST)
+        self._core.departures.settle()
+        self._core.departures.settle()
         if len(slots):
             self._core.allocator(HOST).free(slots)
 
@@ -149,7 +151,7 @@ class Backups:
             node.stored = node.depth + node.n_pages <= ticket.start + n_ok
         self._core.counters.stored_pages += n_ok
         if n_ok:
-            self._core.costs.observe(Path.STORAGE_WRITE, n_ok * self._core.geometry.page_bytes, ticket.write.wall_s)
+            self._core.moved(Path.STORAGE_WRITE, n_ok, ticket.write)
         self._core.counters.store_failed_pages += ticket.end - ticket.start - n_ok
         if self._core.seen is not None and n_ok:
             self._core.seen.add(key64(ticket.keys[: n_ok * KEY_BYTES]), SeenFlag.STORED)

@@ -31,7 +31,7 @@ from hicachectl.runtime.account import Account, account_of
 from hicachectl.runtime.backups import Backups
 from hicachectl.runtime.core import CacheConfig, CacheCore, Restored, split_keys
 from hicachectl.runtime.cost import CostModel
-from hicachectl.runtime.counters import CacheObserver
+from hicachectl.runtime.counters import CacheObserver, CacheProbe
 from hicachectl.runtime.keys import DEFAULT_NAMESPACE, KEY_BYTES, Namespace, key64
 from hicachectl.runtime.memory.device_pool import DevicePool
 from hicachectl.runtime.memory.host_pool import HostPool
@@ -120,6 +120,7 @@ class HierarchicalCache:
         Raises UsageError when keys are wanted and missing.
         """
         self.tick()
+        began = perf_counter()
         found = self.tree.match(tokens, namespace)
         if self.wants_keys and (keys is None or len(keys) < found.n_pages * KEY_BYTES):
             raise UsageError(
@@ -137,6 +138,7 @@ class HierarchicalCache:
             self._serial, tokens, keys, namespace, priority, self.page_tokens, found, lease, stored, flags
         )
         request.ready_pages = found.device_pages
+        request.match_s = perf_counter() - began
         self._open[request.serial] = request
         return request
 
@@ -234,7 +236,13 @@ class HierarchicalCache:
         del self._open[request.serial]
         account = account_of(self._core, request)
         self.counters.add_account(account)
+        if self._core.probe is not None:
+            self._core.probe.released(account)
         return account
+
+    def attach(self, probe: CacheProbe | None) -> None:
+        """Let `probe` hear of copies, evictions and ended requests from now on; None = nobody."""
+        self._core.probe = probe
 
     def tick(self) -> None:
         """Move on what has finished: restored pages become ready, backed-up pages evictable. Never waits."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Literal
 
-from hicachectl.runtime.cost import CostModel
-from hicachectl.runtime.counters import CacheCounters, CacheObserver
+from hicachectl.runtime.cost import CostModel, Path
+from hicachectl.runtime.counters import CacheCounters, CacheObserver, CacheProbe
+from hicachectl.runtime.departures import Departures
 from hicachectl.runtime.eviction import Eviction
 from hicachectl.runtime.ghost import GhostList
 from hicachectl.runtime.keys import KEY_BYTES, Namespace, key64
@@ -18,6 +20,7 @@ from hicachectl.runtime.request import Request
 from hicachectl.runtime.seen import SeenFlag, SeenKeys
 from hicachectl.runtime.storage.base import StorageBackend
 from hicachectl.runtime.storage.prefetch import PrefetchPolicy, deadline_s
+from hicachectl.runtime.tickets import Timed
 from hicachectl.runtime.tiers import Tier
 from hicachectl.runtime.transfer.engine import TransferEngine
 from hicachectl.runtime.tree import Evicted, Node, RadixTree, Slots
@@ -99,6 +102,7 @@ class CacheCore:
         self.costs = costs
         self.storage = storage
         self.observer = observer
+        self.probe: CacheProbe | None = None
         self.verify_restored = verify_restored
         self.device_pool, self.host_pool, self.engine = device_pool, host_pool, engine
         self.counters = CacheCounters()
@@ -113,13 +117,15 @@ class CacheCore:
             or self.seen is not None
             or observer is not None
         )
+        self.departures = Departures(self.ghost if host_pool is not None else None, observer)
         self.tree = RadixTree(
             self.page_tokens,
             eviction=config.eviction,
             protected_hits=config.protected_hits,
             keep_keys=self.wants_keys,
-            observer=self if self.ghost is not None or observer is not None else None,
+            observer=self.departures if self.departures.wanted else None,
         )
+        self.departures.tree = self.tree
 
     def allocator(self, tier: Tier) -> SlotAllocator:
         """Return the slots of `tier`, which must exist."""
@@ -127,8 +133,24 @@ class CacheCore:
         assert slots is not None
         return slots
 
+    def evict(self, tier: Tier, n: int, *, back_up_first: bool = False) -> Evicted:
+        """Take up to `n` pages out of `tier` in the configured order, and free and count their slots. See `RadixTree.evict`."""
+        began = perf_counter()
+        evicted = self.tree.evict(tier, n, strict=self.config.strict, back_up_first=back_up_first)
+        self.take_back(tier, evicted)
+        if self.probe is not None and len(evicted.slots):
+            self.probe.evicted(tier, len(evicted.slots), perf_counter() - began)
+        return evicted
+
+    def moved(self, path: Path, n_pages: int, timed: Timed) -> None:
+        """Note that `timed` moved `n_pages` > 0 whole pages: the cost model learns from it, the probe hears of it."""
+        self.costs.observe(path, n_pages * self.geometry.page_bytes, timed.wall_s)
+        if self.probe is not None:
+            self.probe.moved(path, n_pages, timed.wall_s, timed.queued_s)
+
     def take_back(self, tier: Tier, evicted: Evicted) -> None:
         """Free and count what an eviction handed over."""
+        self.departures.settle()
         if len(evicted.slots):
             self.allocator(tier).free(evicted.slots)
             self.counters.evicted_pages[tier] += len(evicted.slots)
@@ -153,14 +175,6 @@ class CacheCore:
         self.ghost.discard(prefixes[: deepest + 1])
         self.counters.ghost_hits += 1
         return deepest + 1
-
-    def leaving(self, node: Node, tier: Tier, start: int, end: int, last_copy: bool) -> None:
-        """Hear from the tree that pages leave a tier: feeds the ghost list and the event log."""
-        keys = self.tree.keys_of(node, start, end)
-        if tier == DEVICE and last_copy and self.ghost is not None and self.host_pool is not None:
-            self.ghost.add(key64(keys))
-        if self.observer is not None:
-            self.observer.removed(keys, tier)
 
     def tell_stored(self, request: Request, start: int, end: int, tier: Tier) -> None:
         """Tell the observer that `tier` holds pages `[start, end)` of a request."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from hicachectl.runtime.cost import Path
 from hicachectl.runtime.keys import Namespace
 from hicachectl.runtime.reasons import MissReason
 from hicachectl.runtime.tiers import Tier
@@ -12,7 +13,7 @@ from hicachectl.runtime.tiers import Tier
 if TYPE_CHECKING:
     from hicachectl.runtime.account import Account
 
-__all__ = ["CacheCounters", "CacheObserver"]
+__all__ = ["CacheCounters", "CacheObserver", "CacheProbe"]
 
 
 class CacheObserver(Protocol):
@@ -23,6 +24,19 @@ class CacheObserver(Protocol):
 
     def removed(self, keys: bytes, tier: Tier) -> None:
         """`tier` no longer holds these pages."""
+
+
+class CacheProbe(Protocol):
+    """Hears how long things took and how requests ended, e.g. `metric_feed.MetricFeed`. Called in the cache's thread."""
+
+    def moved(self, path: Path, n_pages: int, wall_s: float, queued_s: float) -> None:
+        """One copy moved `n_pages` > 0: it waited `queued_s` for its thread and took `wall_s`."""
+
+    def evicted(self, tier: Tier, n_pages: int, wall_s: float) -> None:
+        """One eviction pass took `n_pages` > 0 out of `tier`."""
+
+    def released(self, account: Account) -> None:
+        """A request is over."""
 
 
 @dataclass(slots=True)

@@ -15,6 +15,9 @@ Source of the meanings: sgl-project/sglang 0.5.23, `srt/observability/metrics_co
     hicache_used_tokens{tier=host}              sglang:hicache_host_used_tokens
     hicache_capacity_tokens{tier=host}          sglang:hicache_host_total_tokens
 
+Net gain of the lower tiers = hicache_saved_seconds_total{tier=host|storage} - hicache_moved_seconds_total; the time the
+copies themselves took is the sum of hicache_transfer_seconds.
+
 Not exported under an SGLang name, since the meaning differs: cache_hit_rate (theirs is of the last prefill batch),
 cached_tokens_total (theirs counts finished requests), hicache_dropped_tokens_total and
 storage_prefetch_unfulfilled_tokens_total (other reasons), prefetch_bandwidth and backup_bandwidth (GB/s of a batch).
@@ -69,7 +72,7 @@ _C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 _MODE = "sglang:prefill_effective_tokens_total"
 
 CATALOG: tuple[MetricSpec, ...] = (
-    MetricSpec("hicache_requests_total", _C, "Requests matched against the cache."),
+    MetricSpec("hicache_requests_total", _C, "Requests that went through the cache and are over."),
     MetricSpec(
         "hicache_prompt_tokens_total",
         _C,
@@ -84,7 +87,12 @@ CATALOG: tuple[MetricSpec, ...] = (
     ),
     MetricSpec("hicache_missed_tokens_total", _C, "Prompt tokens not served from the cache, by reason.", "reason"),
     MetricSpec("hicache_hit_pages_total", _C, "Pages found at match, used or not, by tier.", "tier"),
-    MetricSpec("hicache_restores_total", _C, "Restore decisions by reason.", "reason"),
+    MetricSpec(
+        "hicache_restores_total",
+        _C,
+        "Restore decisions by why they went as far as they did: all, nothing, restore_dearer or budget.",
+        "reason",
+    ),
     MetricSpec(
         "hicache_evicted_tokens_total",
         _C,
@@ -95,7 +103,7 @@ CATALOG: tuple[MetricSpec, ...] = (
     MetricSpec(
         "hicache_moved_tokens_total",
         _C,
-        "Tokens moved by path: host_read, host_write, storage_read, storage_write.",
+        "Tokens moved by path: host_read, host_write, storage_read, storage_write (there those storage held already count).",
         "path",
         {
             "host_read": Alias("sglang:load_back_tokens_total", _KV),
@@ -107,14 +115,14 @@ CATALOG: tuple[MetricSpec, ...] = (
     MetricSpec(
         "hicache_moved_bytes_total",
         _C,
-        "Bytes moved, by path.",
+        "Bytes moved, by path; for storage_write only those written.",
         "path",
         {"host_read": Alias("sglang:load_back_bytes_total"), "host_write": Alias("sglang:hicache_backup_bytes_total")},
     ),
     MetricSpec(
         "hicache_transfer_seconds",
         _H,
-        "Time of one transfer's copy, queueing excluded, by path.",
+        "Time of one transfer's copy, queueing excluded, by path; a storage_write steps aside for loads meanwhile.",
         "path",
         {
             "host_read": Alias("sglang:load_back_duration_seconds"),
@@ -122,34 +130,46 @@ CATALOG: tuple[MetricSpec, ...] = (
         },
     ),
     MetricSpec("hicache_queued_seconds", _H, "Time a transfer waited for its thread, by path.", "path"),
-    MetricSpec("hicache_submissions_total", _C, "Copies submitted to a backend, by path.", "path"),
-    MetricSpec("hicache_failures_total", _C, "Failures of a lower tier that became a recompute, by reason.", "reason"),
+    MetricSpec(
+        "hicache_submissions_total", _C, "Copies submitted to a copy backend, by path: host_read, host_write.", "path"
+    ),
+    MetricSpec(
+        "hicache_failures_total", _C, "Failures of a lower tier, by reason; none costs more than a recompute.", "reason"
+    ),
     MetricSpec(
         "hicache_eviction_seconds",
         _H,
-        "Time of one eviction pass, by tier.",
+        "Time of one eviction pass that freed slots, by tier.",
         "tier",
         {"device": Alias("sglang:eviction_duration_seconds")},
     ),
-    MetricSpec("hicache_match_seconds", _H, "Time to match one request."),
-    MetricSpec("hicache_restore_seconds", _H, "Time from the restore decision to the last layer in device memory."),
-    MetricSpec("hicache_verified_pages_total", _C, "Restored pages compared byte for byte."),
-    MetricSpec("hicache_mismatched_pages_total", _C, "Restored pages that were not what went in."),
+    MetricSpec(
+        "hicache_match_seconds", _H, "Time to match one request: tree walk, lease, and what storage says it holds."
+    ),
+    MetricSpec(
+        "hicache_restore_seconds",
+        _H,
+        "Time from the restore decision until the request went on, of requests that restored.",
+    ),
+    MetricSpec("hicache_verified_pages_total", _C, "Restored pages compared byte for byte, by a replay."),
+    MetricSpec("hicache_mismatched_pages_total", _C, "Restored pages that were not what went in, found by a replay."),
     MetricSpec(
         "hicache_used_tokens",
         _G,
-        "Tokens a tier holds, by tier.",
+        "Tokens whose slots are taken, by tier; for storage the pages it holds.",
         "tier",
         {"host": Alias("sglang:hicache_host_used_tokens")},
     ),
     MetricSpec(
         "hicache_capacity_tokens",
         _G,
-        "Tokens a tier has room for, by tier.",
+        "Tokens a tier has room for, by tier; for storage without what a file system adds to each page.",
         "tier",
         {"host": Alias("sglang:hicache_host_total_tokens")},
     ),
-    MetricSpec("hicache_saved_seconds_total", _C, "Compute predicted to be saved by hits."),
-    MetricSpec("hicache_moved_seconds_total", _C, "Time spent moving pages between tiers, by path.", "path"),
+    MetricSpec(
+        "hicache_saved_seconds_total", _C, "Compute predicted to be saved by the pages used of each tier.", "tier"
+    ),
+    MetricSpec("hicache_moved_seconds_total", _C, "Time requests waited for pages of the lower tiers."),
 )
 """Every metric of the runtime, in the order it is exported."""

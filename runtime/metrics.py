@@ -8,9 +8,10 @@ prometheus_client when they are called.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from threading import Lock
+from threading import Lock, RLock
 from types import TracebackType
 from typing import Any
 
@@ -104,10 +105,12 @@ class Metrics:
     [('hicache_prompt_tokens_total', 'host', 512)]
     """
 
-    __slots__ = ("_lock", "_series", "_specs")
+    __slots__ = ("_lock", "_moment", "_refreshers", "_series", "_specs")
 
     def __init__(self, catalog: tuple[MetricSpec, ...] = CATALOG) -> None:
         self._lock = Lock()
+        self._moment = RLock()
+        self._refreshers: list[Callable[[], None]] = []
         self._specs = {spec.name: spec for spec in catalog}
         self._series: dict[str, dict[str | None, Counter | Gauge | Histogram]] = {spec.name: {} for spec in catalog}
 
@@ -129,11 +132,30 @@ class Metrics:
         assert isinstance(series, Histogram)
         return series
 
+    def together(self) -> AbstractContextManager[object]:
+        """Return the lock to hold while series that belong together change: a reader sees all of it or nothing."""
+        return self._moment
+
+    def refresh_with(self, refresher: Callable[[], None]) -> None:
+        """Call `refresher` before each reading, in the reader's thread and inside `together`: for what is cheaper to look up than to count."""
+        with self._moment:
+            self._refreshers.append(refresher)
+
+    def forget_refresher(self, refresher: Callable[[], None]) -> None:
+        """Call `refresher` no more; once this returns it is not running either. Raises ValueError when it was not given."""
+        with self._moment:
+            self._refreshers.remove(refresher)
+
     def samples(self) -> list[Sample]:
-        """Return the state of every touched series, in catalog order. Changes nothing."""
-        with self._lock:
-            flat = [(self._specs[n], label, one) for n, group in self._series.items() for label, one in group.items()]
-        return [_sample(spec, label, one) for spec, label, one in flat]
+        """Refresh, and return the state of every touched series at one moment, in catalog order."""
+        with self._moment:
+            for refresher in self._refreshers:
+                refresher()
+            with self._lock:
+                flat = [
+                    (self._specs[n], label, one) for n, group in self._series.items() for label, one in group.items()
+                ]
+            return [_sample(spec, label, one) for spec, label, one in flat]
 
     def _one(self, name: str, kind: MetricKind, label_value: str | None) -> Counter | Gauge | Histogram:
         spec = self._specs.get(name)

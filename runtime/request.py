@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hicachectl.errors import InvariantBroken
+from hicachectl.runtime.decide import RestoreReason
 from hicachectl.runtime.keys import Namespace
 from hicachectl.runtime.reasons import MissReason
 from hicachectl.runtime.tickets import LoadTicket
@@ -73,6 +74,14 @@ class Request:
     restored_host_pages: int = 0
     restored_storage_pages: int = 0
     restore_wait_s: float = 0.0
+    match_s: float = 0.0
+    """Time of the match: tree walk, lease, and what storage says it holds."""
+    restore_reason: RestoreReason | None = None
+    """Why the restore is as long as it is; None before it was decided."""
+    restore_began_s: float = 0.0
+    """When (perf_counter) it was decided."""
+    restore_s: float | None = None
+    """Time from that decision until the request went on; None when nothing was to be restored."""
     allocated: Slots | None = None
     """Device slots handed out by `allocate` and not yet published: the request's own."""
     used_pages: int = 0

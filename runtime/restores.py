@@ -21,6 +21,7 @@ from hicachectl.runtime.storage.prefetch import Prefetcher
 from hicachectl.runtime.tickets import LoadTicket
 from hicachectl.runtime.tiers import Tier
 from hicachectl.runtime.tree import NO_SLOTS, Node, Slots
+from hicachectl.runtime.write_policy import WritePolicy
 
 __all__ = ["Restores"]
 
@@ -46,8 +47,10 @@ class Restores:
         """Steps 3 to 5: decide how far to restore `request` and start the copies."""
         match = request.match
         lower = match.logical_pages - match.device_pages + request.storage_pages
+        request.restore_began_s = perf_counter()
         if not lower:
             request.planned_pages = match.device_pages
+            request.restore_reason = decide.RestoreReason.NOTHING
             return
         joined = self._join_running_loads(request)
         budget = self._device_budget(request, joined)
@@ -62,6 +65,7 @@ class Restores:
             mode=self._core.config.restore,
             budget_pages=budget,
         )
+        request.restore_reason = decision.reason
         request.cut_reason = (
             MissReason.IN_FLIGHT if decision.reason is decide.RestoreReason.BUDGET else MissReason.RESTORE_DEARER
         )
@@ -207,7 +211,7 @@ class Restores:
         if short:
             self._core.counters.storage_read_failed_pages += short
         if n_ok:
-            self._core.costs.observe(Path.STORAGE_READ, n_bytes, ticket.read.wall_s)
+            self._core.moved(Path.STORAGE_READ, n_ok, ticket.read)
 
     def _trim_load(self, ticket: LoadTicket, end: int) -> None:
         """Give back the slots of pages from `end` on, which did not arrive."""
@@ -267,7 +271,7 @@ class Restores:
                 return
             self._core.counters.load_s += copy.wall_s
             self._core.counters.load_bytes += copy.n_bytes
-            self._core.costs.observe(Path.HOST_READ, copy.n_bytes, copy.wall_s)
+            self._core.moved(Path.HOST_READ, ticket.end - ticket.start, copy)
             if self._core.verify_restored is not None:
                 keys = (
                     ticket.keys[ticket.start * KEY_BYTES : ticket.end * KEY_BYTES] if ticket.keys is not None else None
@@ -309,17 +313,28 @@ class Restores:
                 self._core.device_slots.free(inserted.unused_slots)
                 self._core.counters.duplicate_pages += len(inserted.unused_slots)
             node = inserted.node
-            self._adopt_host(node, start, end, ticket.host_slots)
+            if self._adopt_host(node, start, end, ticket.host_slots):
+                self._core.tell_pages(node, start, end, HOST)
             self._core.remember(ticket.keys, start, end, SeenFlag.PUBLISHED | SeenFlag.BACKED_UP | SeenFlag.STORED)
-            self._core.tell_pages(node, start, end, HOST)
         self._core.tell_pages(node, start, end, DEVICE)
         n = end - start
         ticket.device_slots, ticket.host_slots, ticket.start, ticket.arrived = NO_SLOTS, NO_SLOTS, end, end
         self._core.counters.loaded_pages += n
 
-    def _adopt_host(self, node: Node, start: int, end: int, host_slots: Slots) -> None:
-        """Attach host slots just filled from storage; where the host tier holds a page already, ours go back."""
+    def _adopt_host(self, node: Node, start: int, end: int, host_slots: Slots) -> bool:
+        """Attach host slots just filled from storage; where the host tier holds a page already, ours go back.
+
+        All go back, and the result is False, when the pages above are on the device alone: a backed-up page never hangs
+        under one that is not (write_back apart). The write policy brings both down together.
+        """
         assert self._core.host_slots is not None
+        above = self._core.tree.nodes_between(node, 0, start)
+        closed = all(n.resident(HOST) >= min(n.n_pages, start - n.depth) for n in above)
+        if not closed and self._core.config.write_policy is not WritePolicy.WRITE_BACK:
+            self._core.host_slots.free(host_slots)
+            for n in self._core.tree.isolate(node, start, end):
+                n.stored = True
+            return False
         holes: list[tuple[int, int]] = []
         for n in self._core.tree.nodes_between(node, start, end):
             low, high = max(start, n.depth), min(end, n.depth + n.n_pages)
@@ -331,6 +346,7 @@ class Restores:
         for low, high in holes:
             for n in self._core.tree.attach(node, HOST, low, high, host_slots[low - start : high - start]):
                 n.stored = True
+        return True
 
     def _device_ready(self, node: Node) -> int:
         """Return how many pages of the path to `node` are device-resident from the root on."""
@@ -344,6 +360,8 @@ class Restores:
     def settle(self, request: Request, late: bool) -> None:
         """Close the restore of a request: what is ready now is what it may use."""
         match = request.match
+        if request.loads:
+            request.restore_s = perf_counter() - request.restore_began_s
         ready = match.device_pages
         for ticket in request.loads:
             arrived = min(ticket.arrived, match.logical_pages) if ticket.read is None else ticket.arrived

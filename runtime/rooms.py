@@ -35,10 +35,7 @@ class Rooms:
             and self._core.config.write_policy is WritePolicy.WRITE_BACK
         )
         while slots.n_free < n:
-            result = self._core.tree.evict(
-                tier, n - slots.n_free, strict=self._core.config.strict, back_up_first=first_backed_up
-            )
-            self._core.take_back(tier, result)
+            result = self._core.evict(tier, n - slots.n_free, back_up_first=first_backed_up)
             if result.unbacked is not None:
                 self._back_up_victim(result.unbacked, result.unbacked_pages)
             elif result.blocked_by is not None:

@@ -12,10 +12,19 @@ from typing import Protocol
 from hicachectl.runtime.storage.base import PageBytes
 from hicachectl.runtime.tree import Lease, Node, Slots
 
-__all__ = ["BackupTicket", "Copy", "LoadTicket", "ReadOp", "StoreTicket", "WriteOp"]
+__all__ = ["BackupTicket", "Copy", "LoadTicket", "ReadOp", "StoreTicket", "Timed", "WriteOp"]
 
 
-class Copy(Protocol):
+class Timed(Protocol):
+    """What is known of anything that moved pages in a thread: seconds in the copy, and before it in the queue."""
+
+    @property
+    def wall_s(self) -> float: ...
+    @property
+    def queued_s(self) -> float: ...
+
+
+class Copy(Timed, Protocol):
     """What the cache needs of a transfer: see `transfer.engine.Transfer`."""
 
     @property
@@ -24,33 +33,27 @@ class Copy(Protocol):
     def error(self) -> Exception | None: ...
     @property
     def n_bytes(self) -> int: ...
-    @property
-    def wall_s(self) -> float: ...
     def wait(self, timeout_s: float | None = None) -> bool: ...
 
 
-class ReadOp(Protocol):
+class ReadOp(Timed, Protocol):
     """What the cache needs of a storage read: see `storage.prefetch.PrefetchOp`."""
 
     @property
     def done(self) -> bool: ...
     @property
     def n_ok(self) -> int: ...
-    @property
-    def wall_s(self) -> float: ...
     def wait(self, timeout_s: float | None = None) -> bool: ...
     def cancel(self) -> None: ...
 
 
-class WriteOp(Protocol):
+class WriteOp(Timed, Protocol):
     """What the cache needs of a storage write: see `storage.backup.BackupOp`."""
 
     @property
     def done(self) -> bool: ...
     @property
     def n_ok(self) -> int: ...
-    @property
-    def wall_s(self) -> float: ...
     def wait(self, timeout_s: float | None = None) -> bool: ...
 
 

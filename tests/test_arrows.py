@@ -42,6 +42,10 @@ PURE |= {f"hicachectl.tuning.{name}" for name in ("findings", "plan", "placement
 WORDS = {"hicachectl.runtime.tiers", "hicachectl.runtime.reasons"}  # enums and names only; held to the same rules
 MOVES_BYTES = ("hicachectl.runtime.memory", "hicachectl.runtime.transfer", "hicachectl.runtime.engines")
 ONLY_WHEN_CALLED = {"prometheus_client", "zstandard", "msgpack"}  # runtime: inside the function that needs them
+GUARDED = {
+    "numa": "hicachectl.runtime.memory.numa",
+    "libnuma": "hicachectl.runtime.memory.numa",
+}  # absent on many hosts
 IMPURE = {
     "time", "datetime", "os", "pathlib", "io", "sys", "random", "secrets", "threading", "queue", "socket", "subprocess", "shutil",
     "tempfile", "signal", "ctypes", "mmap", "multiprocessing", "asyncio", "logging", "torch", "glob", "fcntl", "importlib",
@@ -124,6 +128,8 @@ def test_runtime_imports_the_leaves_itself_numpy_and_torch_where_bytes_move(modu
             assert found.for_types or any(within(module, package) for package in MOVES_BYTES), found
         elif found.top in ONLY_WHEN_CALLED:
             assert found.in_function or found.for_types, found
+        elif found.top in GUARDED:
+            assert found.module == GUARDED[found.top], found
         else:
             assert found.top == "numpy" or found.top in sys.stdlib_module_names, found
 
@@ -151,17 +157,27 @@ def test_profiles_are_data(module: str) -> None:
         ), found
 
 
-@pytest.mark.parametrize("module", sorted(name for name, path in modules("hicachectl").items()))
-def test_the_screen_loads_the_layers_below_only_when_called(module: str) -> None:
+@pytest.mark.parametrize("module", sorted(modules("hicachectl")))
+def test_the_screen_moves_no_bytes(module: str) -> None:
     for found in imports(module):
         assert found.top != "torch", found
-        if (
-            within(found.target, "hicachectl.runtime")
-            or within(found.target, "hicachectl.tuning")
-            or found.top in {"numpy", "yaml", "rich"}
-        ):
-            lower = module.startswith("hicachectl.yaml_marks") and found.top == "yaml"
-            assert found.in_function or found.for_types or lower, found
+
+
+@pytest.mark.parametrize(
+    "module", ["hicachectl.app", *sorted(m for m in modules("hicachectl") if within(m, "hicachectl.commands"))]
+)
+def test_importing_a_command_loads_no_layer_below_and_no_heavy_library(module: str) -> None:
+    reached, waiting = {module}, [module]
+    while waiting:
+        for found in imports(waiting.pop()):
+            if found.in_function or found.for_types:
+                continue
+            assert not within(found.target, "hicachectl.runtime"), found
+            assert not within(found.target, "hicachectl.tuning"), found
+            assert found.top not in {"numpy", "yaml", "rich", "torch"}, found
+            if found.target in ALL and found.target not in reached:
+                reached.add(found.target)
+                waiting.append(found.target)
 
 
 @pytest.mark.parametrize("module", sorted((PURE | WORDS) & set(ALL)))

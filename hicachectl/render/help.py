@@ -52,7 +52,12 @@ def command_help(
     lines += _section("Arguments", arguments, width)
     lines += _section("Options", options, width)
     lines += _section("Options of every command", common, width)
-    rows = [(str(int(row.code)), f"{row.meaning}: {row.runbook}") for row in EXIT_TABLE if row.code in page.exits]
+    width_of_codes = max(len(str(code)) for code in page.exits)
+    rows = [
+        (f"{int(row.code):>{width_of_codes}}", f"{row.meaning}: {row.runbook}")
+        for row in EXIT_TABLE
+        if row.code in page.exits
+    ]
     lines += _section("Exit codes", rows, width)
     lines += ["", *wrap(f"Changes the host: {page.changes_host or 'no'}.", width)]
     return "\n".join(lines)

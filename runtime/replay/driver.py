@@ -27,6 +27,8 @@ from hicachectl.runtime.keys import DEFAULT_NAMESPACE, KEY_BYTES, Namespace, key
 from hicachectl.runtime.layout import Backend, Layout, require_compatible
 from hicachectl.runtime.memory.device_pool import DevicePool
 from hicachectl.runtime.memory.host_pool import HostPool
+from hicachectl.runtime.metric_feed import MetricFeed
+from hicachectl.runtime.metrics import Metrics
 from hicachectl.runtime.replay.content import PageContent
 from hicachectl.runtime.replay.record import Recorder
 from hicachectl.runtime.replay.request import Trace, TraceInfo, TraceRequest
@@ -102,7 +104,10 @@ class ReplayConfig:
 
 
 class Replay:
-    """Owns the pools, threads and storage of one replay; a context manager that frees them whatever happens."""
+    """Owns the pools, threads and storage of one replay; a context manager that frees them whatever happens.
+
+    `observer` hears which pages a tier gains and loses, `metrics` is fed until `close` (serve it to look at a running replay).
+    """
 
     def __init__(
         self,
@@ -111,6 +116,7 @@ class Replay:
         *,
         info: TraceInfo | None = None,
         observer: CacheObserver | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         geometry = config.geometry
         self.config = config
@@ -134,6 +140,7 @@ class Replay:
         self.host_pool: HostPool | None = None
         self.engine: TransferEngine | None = None
         self.storage: FileStorage | None = None
+        self._feed: MetricFeed | None = None
         self._stop = False
         try:
             if config.host_slots:
@@ -161,6 +168,14 @@ class Replay:
                 observer=observer,
                 verify_restored=self._verify if config.verify.every else None,
             )
+            if metrics is not None:
+                seen = self.recorder
+                self._feed = MetricFeed(
+                    metrics,
+                    self.cache,
+                    self.engine,
+                    verified=lambda: (seen.pages_verified, seen.pages_mismatched),
+                )
         except BaseException:
             self._free()
             raise
@@ -261,6 +276,8 @@ class Replay:
             self._free()
 
     def _free(self) -> None:
+        if self._feed is not None:
+            self._feed.close()
         if self.engine is not None:
             self.engine.close()
         if self.storage is not None:

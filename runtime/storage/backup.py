@@ -56,10 +56,14 @@ class BackupOp:
         self.n_ok = 0
         """Leading pages stored; 0 until `done`."""
         self.wall_s = 0.0
+        """Seconds spent writing, `yielded_s` included."""
+        self.queued_s = 0.0
+        """Seconds between submit and the start of writing."""
         self.yielded_s = 0.0
         self.error: Exception | None = None
         self.end: OpEnd | None = None
         self._done = threading.Event()
+        self._submitted_s = time.perf_counter()
 
     @property
     def done(self) -> bool:
@@ -182,6 +186,7 @@ class StorageBackup:
 
     def _write(self, op: BackupOp) -> None:
         started_s = time.perf_counter()
+        op.queued_s = started_s - op._submitted_s
         try:
             op.n_ok = self._storage.write(op.keys, op.pages, before_page=lambda: self._let_loads_go(op))
             if op.n_ok == len(op.keys):

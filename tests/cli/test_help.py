@@ -144,7 +144,7 @@ def test_help_shows_three_examples_first_then_options_exit_codes_and_whether_the
     ]
     assert places == sorted(places)
     assert len(re.findall(r"^  hicachectl ", text[places[1] : places[2]], re.M)) == 3
-    assert re.search(r"^  0  done", text, re.M)
+    assert re.search(r"^ +0  done", text, re.M)
 
 
 @pytest.mark.parametrize("path", ["", *PATHS])

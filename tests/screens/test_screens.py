@@ -72,7 +72,6 @@ CALLED = {
     "help": ["--help"],
     "help-version": ["version", "--help"],
     "explain-capacity": ["explain", "HC-CAPACITY"],
-    "explain-list": ["explain"],
     "exit-codes": ["explain", "exit-codes"],
 }
 

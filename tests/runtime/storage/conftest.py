@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
 from hicachectl.runtime.storage.file import FileStorage
 from hicachectl.runtime.storage.object_keys import ObjectNamespace, ObjectSpec, whole
 

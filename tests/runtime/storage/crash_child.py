@@ -11,9 +11,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
+from storage_samples import buffers, keys_of, page_of
+
 from hicachectl.runtime.storage.file import FileStorage
 from hicachectl.runtime.storage.object_keys import ObjectSpec, whole
-from storage_samples import buffers, keys_of, page_of
 
 PAGE_BYTES = 1 << 18
 SPEC = ObjectSpec("crash", "bfloat16", "gqa", 4, "plane-major", n_layers=2, n_heads=2)

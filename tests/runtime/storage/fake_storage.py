@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from hicachectl.runtime.storage.base import StorageStats
 from storage_samples import PAGE_BYTES, Page
+
+from hicachectl.runtime.storage.base import StorageStats
 
 
 class HeldStorage:

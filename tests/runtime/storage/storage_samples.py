@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+
 from hicachectl.runtime.storage.file import FileStorage
 
 PAGE_BYTES = 256

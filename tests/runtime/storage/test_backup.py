@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from fake_storage import HeldStorage
-from hicachectl.runtime.storage.backup import BackupOp, StorageBackup
-from hicachectl.runtime.storage.gate import LoadGate
-from hicachectl.runtime.storage.prefetch import OpEnd, Prefetcher
 from storage_samples import Open, buffers, keys_of, page_of, pages_of
 
 from hicachectl.errors import InvariantBroken
+from hicachectl.runtime.storage.backup import BackupOp, StorageBackup
+from hicachectl.runtime.storage.gate import LoadGate
+from hicachectl.runtime.storage.prefetch import OpEnd, Prefetcher
 
 N_FREE = 1000  # permits: nothing is held
 

@@ -11,10 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hicachectl.runtime.storage.base import StorageBackend
-from hicachectl.runtime.storage.file import FileStorage, disk_bytes
-from hicachectl.runtime.storage.file_format import HEADER_BYTES
-from hicachectl.runtime.storage.object_keys import ObjectSpec, RankPlace, rank_suffix, whole
 from storage_samples import (
     PAGE_BYTES,
     FakeClock,
@@ -29,6 +25,10 @@ from storage_samples import (
 )
 
 from hicachectl.errors import CapacityError, InvariantBroken, StorageError
+from hicachectl.runtime.storage.base import StorageBackend
+from hicachectl.runtime.storage.file import FileStorage, disk_bytes
+from hicachectl.runtime.storage.file_format import HEADER_BYTES
+from hicachectl.runtime.storage.object_keys import ObjectSpec, RankPlace, rank_suffix, whole
 
 OBJECT = 4096  # a 256-byte page with its header occupies one block
 

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from crash_child import PAGE_BYTES, SPEC
-from hicachectl.runtime.storage.disk_full import DiskState
-from hicachectl.runtime.storage.file import FileStorage, disk_bytes
-from hicachectl.runtime.storage.object_keys import whole
 from storage_samples import FakeClock, Open, buffers, key_of, keys_of, page_of, pages_of, stored_ids
 
 from hicachectl.errors import StorageError, StorageFault
+from hicachectl.runtime.storage.disk_full import DiskState
+from hicachectl.runtime.storage.file import FileStorage, disk_bytes
+from hicachectl.runtime.storage.object_keys import whole
 
 CHILD = Path(__file__).with_name("crash_child.py")
 

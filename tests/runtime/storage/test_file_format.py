@@ -10,6 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from storage_samples import buffers, key_of, page_of
+
+from hicachectl.errors import StorageFault
 from hicachectl.runtime.storage.file_format import (
     HEADER_BYTES,
     _after,
@@ -19,9 +22,6 @@ from hicachectl.runtime.storage.file_format import (
     set_recency,
     write_object,
 )
-from storage_samples import buffers, key_of, page_of
-
-from hicachectl.errors import StorageFault
 
 KEY, DIGEST = key_of(0), bytes(range(16))
 

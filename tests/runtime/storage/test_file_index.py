@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hicachectl.runtime.storage.file_index import FileIndex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hicachectl.errors import InvariantBroken
+from hicachectl.runtime.storage.file_index import FileIndex
 
 CAPACITY = 20
 STEP = st.one_of(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from hicachectl.runtime.storage.object_keys import ObjectSpec, RankPlace, Shard, rank_suffix, unified, whole
 
 from hicachectl.errors import UsageError
+from hicachectl.runtime.storage.object_keys import ObjectSpec, RankPlace, Shard, rank_suffix, unified, whole
 
 KEY = bytes(range(32))
 SPEC = ObjectSpec("Qwen/Qwen3-8B", "bfloat16", "gqa", 64, "plane-major", n_layers=36, n_heads=8)

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from fake_storage import HeldStorage
-from hicachectl.runtime.storage.gate import LoadGate
-from hicachectl.runtime.storage.prefetch import OpEnd, Prefetcher, PrefetchPolicy, deadline_s
 from storage_samples import Open, buffers, key_of, keys_of, page_of, pages_of
 
 from hicachectl.errors import InvariantBroken
+from hicachectl.runtime.storage.gate import LoadGate
+from hicachectl.runtime.storage.prefetch import OpEnd, Prefetcher, PrefetchPolicy, deadline_s
 
 N_FREE = 1000  # permits: nothing is held
 
