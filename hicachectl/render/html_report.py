@@ -14,7 +14,7 @@ from hicachectl.render import run_charts as charts
 from hicachectl.render import run_tables as tables
 from hicachectl.render.html_style import HATCHES, STYLE
 from hicachectl.render.run_advice import advice
-from hicachectl.render.run_words import LRU_HITS, caveats, checks, coverage, settings, speed, verdict
+from hicachectl.render.run_words import LRU_HITS, caveats, checks, coverage, glue, settings, speed, verdict
 from hicachectl.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -89,17 +89,17 @@ def html_page(report: ReplayReport, *, command: str = "hicachectl run", made_at:
 
 def _head(report: ReplayReport, made_at: str | None) -> str:
     found = verdict(report)
+    sizes = f"{format_count(report.input_tokens)} input tokens, {format_count(report.pages_total)} whole pages"
     terms = "".join(
-        f"<tr><th scope=row>{escape(name)}</th><td class=num>{escape(amount)}</td><td>{escape(how)}</td><td class=text>{escape(what)}</td></tr>"
+        f"<tr><th scope=row>{escape(name)}</th><td class=num>{escape(amount)}</td><td>{escape(how)}</td><td class=text>{_prose(what)}</td></tr>"
         for name, amount, how, what in found.terms
     )
     return (
-        f"<header><h1>{escape(report.trace)}</h1><p class=about>{escape(report.trace_format)}, {escape(coverage(report))}, "
-        f"{format_count(report.input_tokens)} input tokens, {format_count(report.pages_total)} whole pages; "
-        f"{speed(report)}. hicachectl {escape(__version__)}{', ' + escape(made_at) if made_at else ''}</p></header>"
-        f'<section class="verdict {found.answer.word.lower()}"><h2><span class=word>{found.answer.word}</span> {escape(found.answer.text)}</h2>'
+        f"<header><h1>{escape(report.trace)}</h1><p class=about>{escape(report.trace_format)}, "
+        f"{_prose(f'{coverage(report)}, {sizes}; {speed(report)}')}. hicachectl {escape(__version__)}{', ' + escape(made_at) if made_at else ''}</p></header>"
+        f'<section class="verdict {found.answer.word.lower()}"><h2><span class=word>{found.answer.word}</span> {_prose(found.answer.text)}</h2>'
         + (f"<div class=scroll><table><tbody>{terms}</tbody></table></div>" if terms else "")
-        + "".join(f"<p>{escape(remark)}</p>" for remark in found.remarks)
+        + "".join(f"<p>{_prose(remark)}</p>" for remark in found.remarks)
         + "</section>"
     )
 
@@ -121,7 +121,7 @@ def _plots(report: ReplayReport) -> str:
          "", charts.restore_plot(report), charts.restore_data(report)),
     )  # fmt: skip
     return "<div class=plots>" + "".join(
-        f"<figure><figcaption><h2>{title}</h2><p>{escape(about)}</p></figcaption>{legend}{plot}{_details(data)}</figure>"
+        f"<figure><figcaption><h2>{title}</h2><p>{_prose(about)}</p></figcaption>{legend}{plot}{_details(data)}</figure>"
         for title, about, legend, plot, data in figures
     ) + (
         "<div>"
@@ -129,6 +129,11 @@ def _plots(report: ReplayReport) -> str:
         + _section("Misses", "measured; why tokens were computed, one reason each", tables.misses_table(report))
         + "</div></div>"
     )  # fmt: skip
+
+
+def _prose(text: str) -> str:
+    """Escape a sentence; its numbers stay on one line."""
+    return escape(glue(text, "\u00a0"))
 
 
 def _details(data: Table) -> str:
@@ -166,10 +171,10 @@ def _tables(report: ReplayReport) -> str:
 
 def _words(report: ReplayReport) -> str:
     rows = "".join(
-        f"<tr><th scope=row>{escape(name)}</th><td class='text{' wrong' if 'WRONG' in result else ''}'>{escape(result)}</td></tr>"
+        f"<tr><th scope=row>{escape(name)}</th><td class='text{' wrong' if 'WRONG' in result else ''}'>{_prose(result)}</td></tr>"
         for name, result in checks(report)
     )
-    notes = "".join(f"<li>{escape(text)}</li>" for text in caveats(report))
+    notes = "".join(f"<li>{_prose(text)}</li>" for text in caveats(report))
     return (
         f"<section><h2>Checks</h2><div class=scroll><table><tbody>{rows}</tbody></table></div></section>"
         f"<section><h2>Notes</h2><ul>{notes}</ul></section>"
@@ -178,7 +183,7 @@ def _words(report: ReplayReport) -> str:
 
 def _next(report: ReplayReport, command: str) -> str:
     items = "".join(
-        f"<li>{escape(item.why)}"
+        f"<li>{_prose(item.why)}"
         + (f"<pre>{escape(command)} {escape(item.flags)}</pre>" if item.flags else "")
         + "</li>"
         for item in advice(report)
@@ -187,8 +192,8 @@ def _next(report: ReplayReport, command: str) -> str:
 
 
 def _section(title: str, about: str, table: Table, note: str = "") -> str:
-    after = f"<p class=about>{escape(note)}</p>" if note else ""
-    return f"<section><h2>{title}</h2><p class=about>{escape(about)}</p>{_table(table)}{after}</section>"
+    after = f"<p class=about>{_prose(note)}</p>" if note else ""
+    return f"<section><h2>{title}</h2><p class=about>{_prose(about)}</p>{_table(table)}{after}</section>"
 
 
 def _table(table: Table) -> str:

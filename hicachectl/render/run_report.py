@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from hicachectl.render import run_tables as tables
 from hicachectl.render.run_advice import advice
-from hicachectl.render.run_words import LRU_HITS, caveats, checks, coverage, settings, speed, verdict
-from hicachectl.render.text import pad
+from hicachectl.render.run_words import LRU_HITS, caveats, checks, coverage, glue, settings, speed, verdict
+from hicachectl.render.text import pad, wrap
 from hicachectl.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["render_report"]
 
+_GLUE = "\ue000"  # a private character that is no space, gone before anything is written
 _STYLES = {"YES": "ok", "NO": "warn", "OPEN": "note"}
 
 
@@ -48,50 +49,56 @@ def render_report(screen: Screen, report: ReplayReport, *, command: str = "hicac
 def _head(screen: Screen, report: ReplayReport) -> None:
     screen.print(f"RUN {report.trace}  {report.trace_format}  {coverage(report)}", "bold")
     sizes = f"{format_count(report.input_tokens)} input tokens, {format_count(report.pages_total)} whole pages"
-    screen.paragraph("", f"{sizes}, {speed(report)}")
+    _paragraph(screen, "", f"{sizes}, {speed(report)}")
     screen.print()
     found = verdict(report)
-    screen.paragraph("VERDICT  ", f"{found.answer.word}: {found.answer.text}", _STYLES[found.answer.word])
+    _paragraph(screen, "VERDICT  ", f"{found.answer.word}: {found.answer.text}", _STYLES[found.answer.word])
     widths = [max((len(term[i]) for term in found.terms), default=0) for i in range(3)]
     for name, amount, how, what in found.terms:
         label = f"  {pad(name, widths[0])}  {pad(amount, widths[1], right=True)}  {pad(how, widths[2])}  "
-        screen.paragraph(label, what)
+        _paragraph(screen, label, what)
     for remark in found.remarks:
-        screen.paragraph("  ", remark)
+        _paragraph(screen, "  ", remark)
 
 
 def _pools(screen: Screen, report: ReplayReport) -> None:
     pools = report.pools
     page = f"page {pools.page_tokens} tokens, {format_bytes(pools.page_bytes)}"
     _section(screen, "POOLS", f"{pools.geometry}, {page}, {pools.layout}", tables.pools_table(report))
-    screen.paragraph("  ", LRU_HITS)
-    screen.paragraph("  ", settings(report))
+    _paragraph(screen, "  ", LRU_HITS)
+    _paragraph(screen, "  ", settings(report))
 
 
 def _checks(screen: Screen, report: ReplayReport) -> None:
     screen.print()
     screen.print("CHECKS", "bold")
     for name, result in checks(report):
-        screen.paragraph(f"  {pad(name, 8)}  ", result, "error" if "WRONG" in result else None)
+        _paragraph(screen, f"  {pad(name, 8)}  ", result, "error" if "WRONG" in result else None)
 
 
 def _notes(screen: Screen, report: ReplayReport) -> None:
     screen.print()
     screen.print("NOTES", "bold")
     for text in caveats(report):
-        screen.paragraph("  - ", text)
+        _paragraph(screen, "  - ", text)
 
 
 def _next(screen: Screen, report: ReplayReport, command: str) -> None:
     screen.print()
     screen.print("NEXT", "bold")
     for number, item in enumerate(advice(report), 1):
-        screen.paragraph(f" [{number}] ", item.why)
+        _paragraph(screen, f" [{number}] ", item.why)
         if item.flags:
-            screen.paragraph("     -> ", f"{command} {item.flags}")
+            _paragraph(screen, "     -> ", f"{command} {item.flags}")
 
 
 def _section(screen: Screen, title: str, about: str, table: Table) -> None:
     screen.print()
-    screen.paragraph(f"{title}  ", about, "bold")
+    _paragraph(screen, f"{title}  ", about, "bold")
     screen.table(table, indent="  ")
+
+
+def _paragraph(screen: Screen, label: str, text: str, style: str | None = None) -> None:
+    """Write a paragraph that never breaks a line inside a number or before its unit."""
+    lines = wrap(glue(text, _GLUE), screen.width, indent=" " * len(label))
+    screen.print("\n".join([label + lines[0], *lines[1:]]).replace(_GLUE, " "), style)

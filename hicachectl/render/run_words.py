@@ -5,6 +5,7 @@ Screen and page share these, so that both say the same.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ __all__ = [
     "checks",
     "coverage",
     "duration",
+    "glue",
     "has_lower_tier",
     "percent",
     "settings",
@@ -62,6 +64,18 @@ class Verdict:
     answer: Answer
     terms: tuple[tuple[str, str, str, str], ...]
     remarks: tuple[str, ...]
+
+
+_INSIDE_NUMBER = re.compile(r"(?<=\d) (?=\d{3}\b|%|[KMGT]iB\b|B\b|[mu]?s\b|min\b|h\b|pages?\b)")
+
+
+def glue(text: str, mark: str) -> str:
+    """Put `mark` for the spaces inside numbers and before their units, so that no line breaks there. Pure.
+
+    >>> glue("in 1 043 212 pages = 64.0 MiB", "_")
+    'in 1_043_212_pages = 64.0_MiB'
+    """
+    return _INSIDE_NUMBER.sub(mark, text)
 
 
 def percent(part: float, whole: float = 1.0) -> str:

@@ -110,7 +110,7 @@ class Plot:
         """Draw a vertical mark with its text in `row` from the top, on the side where there is room."""
         at, y = self.px(value), _TOP + 12 + 16 * row
         room = WIDTH - _RIGHT - at >= len(text) * _CHAR + 8
-        self.over.append(f'<line class="mark" x1="{at}" y1="{_TOP}" x2="{at}" y2="{HEIGHT - _BOTTOM}"/>')
+        self.over.append(f'<line class="mark" x1="{at}" y1="{_TOP + 16 * row}" x2="{at}" y2="{HEIGHT - _BOTTOM}"/>')
         anchor, x = ("start", at + 5) if room else ("end", at - 5)
         self.texts.append(f'<text class="halo" x="{x:.1f}" y="{y}" text-anchor="{anchor}">{escape(text)}</text>')
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,15 @@ def test_the_report_is_as_recorded(name: str, width: int) -> None:
     assert text.isascii()
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", range(60, 121))
+def test_no_line_ends_inside_a_number(width: int) -> None:
+    lines = drawn("all-tiers", width).splitlines()
+    for line, after in pairwise(lines):
+        parts = after.split()
+        if parts and line and line[-1].isdigit() and after.startswith("   "):
+            assert not re.fullmatch(r"[0-9]{3}[.,;]?|%[.,;]?|[KMGT]iB[.,;]?|[mu]?s[.,;]?", parts[0]), (line, after)
 
 
 @pytest.mark.parametrize("name", sorted(REPORTS))
