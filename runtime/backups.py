@@ -34,7 +34,9 @@ class Backups:
 
     def poll(self) -> None:
         """Settle what has finished. Never waits."""
-        while self.backups and self.backups[0].copy.done:
+        for _ in range(len(self.backups)):  # one that is tried again queues up behind them
+            if not self.backups[0].copy.done:
+                break
             self._finish_backup(self.backups.popleft())
         while self.stores and self.stores[0].write.done:
             self._finish_store(self.stores.popleft())
@@ -94,9 +96,12 @@ class Backups:
         nodes = self._core.tree.nodes_between(ticket.node, ticket.start, ticket.end)
         for node in nodes:
             node.backup = None
-        if ticket.copy.error is not None or ticket.doomed:
+        if ticket.copy.error is not None:
             self._core.counters.transfer_failed("backup")
-            self._unback(nodes[0])
+            if _needed_below(nodes[0]):
+                self._try_again(ticket, nodes)
+            else:
+                self._unback(nodes[0])
             return
         self._core.tree.settle(nodes)
         self._core.counters.backup_pages += ticket.end - ticket.start
@@ -107,17 +112,24 @@ class Backups:
         if self._store_queue is not None and not all(n.stored for n in nodes):
             self._store(nodes, ticket)
 
+    def _try_again(self, ticket: BackupTicket, nodes: Sequence[Node]) -> None:
+        """Copy once more: pages below are in use, so these cannot leave the host tier, and their host slots hold no page yet."""
+        assert self._core.engine is not None
+        device_slots, host_slots = (
+            self._core.tree.slots_between(ticket.node, tier, ticket.start, ticket.end) for tier in (DEVICE, HOST)
+        )
+        ticket.copy = self._core.engine.backup(device_slots, host_slots)
+        for node in nodes:
+            node.backup = ticket
+        self.backups.append(ticket)
+
     def _unback(self, node: Node) -> None:
         """Take `node` and everything below it out of the host tier: a backed-up page never hangs under one that is not."""
         for child in list(node.children.values()):
             if child.resident(HOST):
                 self._unback(child)
-        if isinstance(node.backup, BackupTicket):
-            node.backup.doomed = True
-            return
-        if node.store is not None or node.resident_children[HOST] or node.load is not None:
-            return
         slots = self._core.tree.drop(node, HOST)
+        self._core.departures.settle()
         self._core.departures.settle()
         if len(slots):
             self._core.allocator(HOST).free(slots)
@@ -128,7 +140,10 @@ class Backups:
         keys = b"".join(self._core.tree.keys_of(n, n.depth, n.depth + n.n_pages) for n in nodes)
         slots = self._core.tree.slots_between(ticket.node, HOST, ticket.start, ticket.end)
         pool = self._core.host_pool
-        pages = [pool.page_bytes_view(s) if pool.page_is_contiguous else pool.read_page(s) for s in slots.tolist()]
+        pages = [
+            pool.page_bytes_view(slot) if pool.page_is_contiguous else pool.read_page(slot).reshape(-1)
+            for slot in slots.tolist()
+        ]
         names = split_keys(keys, 0, len(slots))
         write = self._store_queue.submit(names, pages)
         while write is None and self._core.config.strict and self.stores:
@@ -157,3 +172,14 @@ class Backups:
         if self._core.seen is not None and n_ok:
             self._core.seen.add(key64(ticket.keys[: n_ok * KEY_BYTES]), SeenFlag.STORED)
         self._core.tree.settle(nodes)
+
+
+def _needed_below(node: Node) -> bool:
+    """Whether a copy or a lease needs host slots below `node`. Pure."""
+    for child in node.children.values():
+        if not child.resident(HOST):
+            continue
+        copying = child.backup is not None or child.store is not None or child.load is not None
+        if copying or (child.leases and child.resident(DEVICE) < child.resident(HOST)) or _needed_below(child):
+            return True
+    return False

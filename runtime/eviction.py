@@ -23,7 +23,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hicachectl.runtime.tree import Node
+    from hicachectl.runtime.node import Node
 
 __all__ = ["Eviction", "EvictionQueue", "order_key"]
 

@@ -65,8 +65,6 @@ class BackupTicket:
     start: int
     end: int
     copy: Copy
-    doomed: bool = False
-    """The pages above lost their backup meanwhile, so these must not stay backed up either."""
 
 
 @dataclass(slots=True, eq=False)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hicachectl.config import Effective
     from hicachectl.render.screen import Screen
     from hicachectl.run_plan import RunPlan
+    from hicachectl.runtime.metrics import Metrics
     from hicachectl.runtime.replay.driver import Replay
 
 _WORKLOAD, _TIERS, _POLICY, _OUTPUT = "Workload", "Tiers", "Policies", "Output"
@@ -112,13 +113,18 @@ def _replay(cli: Context, effective: Effective, plan: RunPlan) -> None:
     from hicachectl.render.html_report import require_writable, write_html
     from hicachectl.render.run_board import Board
     from hicachectl.render.run_report import render_report
+    from hicachectl.runtime.metrics import Metrics
     from hicachectl.runtime.replay.driver import Replay
     from hicachectl.runtime.replay.report import make_report
 
     run = effective.run
     if run.report is not None:
         require_writable(Path(run.report))
-    with Replay(plan.trace, plan.replay, info=plan.info) as replay, _metrics(cli, run.metrics_port, replay):
+    metrics = Metrics() if run.metrics_port is not None else None
+    with (
+        Replay(plan.trace, plan.replay, info=plan.info, metrics=metrics) as replay,
+        _served(cli, metrics, run.metrics_port),
+    ):
         with _stop_on_signal(replay) as stopped, Board(cli, replay) as board:
             stop = replay.run(board.update)
         report = make_report(replay, stop)
@@ -137,14 +143,14 @@ def _replay(cli: Context, effective: Effective, plan: RunPlan) -> None:
 
 
 @contextmanager
-def _metrics(cli: Context, port: int | None, replay: Replay) -> Iterator[None]:
+def _served(cli: Context, metrics: Metrics | None, port: int | None) -> Iterator[None]:
     """Serve the replay's metrics on loopback while it runs, when a port is asked for."""
-    if port is None:
+    if metrics is None or port is None:
         yield
         return
     from hicachectl.runtime.metrics import serve
 
-    with serve(replay.metrics, port) as server:
+    with serve(metrics, port) as server:
         cli.note(f"metrics on http://127.0.0.1:{server.port}/metrics")
         yield
 
@@ -186,7 +192,7 @@ def _reasons_of_nulls(data: object) -> dict[str, Fact]:
 
     return {
         pointer: Fact(reason=_NULL_REASONS.get(pointer.rpartition("/")[2], "no samples"))
-        for pointer in unexplained_nulls(data, {})
+        for pointer in unexplained_nulls(data)
     }
 
 
