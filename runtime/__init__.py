@@ -21,7 +21,6 @@ READING_ORDER: tuple[str, ...] = (
     "cost",
     "write_policy",
     "ghost",
-    "departures",
     "seen",
     "keytable",
     "reasons",

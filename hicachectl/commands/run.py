@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import signal
 import tempfile
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hicachectl.context import Context
+from hicachectl.context import Context, read_origin
 from hicachectl.envelope import Fact, Result
 from hicachectl.errors import ExitCode
 from hicachectl.interrupt import Terminated
@@ -71,6 +72,7 @@ def command(
     hits by tier, reasons of misses, rates, latencies and the net gain. Compute is modelled, transfers are measured.
     Changes nothing on the host; a temporary storage folder is removed at the end.
     """
+    from hicachectl.config_keys import key_named
     from hicachectl.run_plan import effective_config, plan_run
 
     flags = {
@@ -91,8 +93,12 @@ def command(
         return
     for diagnostic in plan.diagnostics:
         cli.note(f"{diagnostic.severity.value} {diagnostic.code}: {diagnostic.message}")
+    typed = [*(("--profile", profile) if profile else ())]
+    for name, value in flags.items():
+        if value is not None:
+            typed += [key_named(name).flag, value]
     with _storage_folder(plan) as ready:
-        _replay(cli, effective, ready)
+        _replay(cli, effective, ready, shlex.join(["hicachectl", "run", *typed]))
 
 
 @contextmanager
@@ -108,8 +114,8 @@ def _storage_folder(plan: RunPlan) -> Iterator[RunPlan]:
         shutil.rmtree(folder)
 
 
-def _replay(cli: Context, effective: Effective, plan: RunPlan) -> None:
-    """Run the replay under a board, and emit the report, also of an interrupted one."""
+def _replay(cli: Context, effective: Effective, plan: RunPlan, command_line: str) -> None:
+    """Run the replay under a board, and emit the report, also of an interrupted one. `command_line` is what advice builds on."""
     from hicachectl.render.html_report import require_writable, write_html
     from hicachectl.render.run_board import Board
     from hicachectl.render.run_report import render_report
@@ -130,7 +136,7 @@ def _replay(cli: Context, effective: Effective, plan: RunPlan) -> None:
         report = make_report(replay, stop)
     diagnostics = list(plan.diagnostics)
     if run.report is not None:
-        write_html(report, Path(run.report))
+        write_html(report, Path(run.report), command=command_line, made_at=read_origin(None).collected_at)
         cli.note(f"report written to {run.report}")
     result = Result(
         "hicachectl.run/1",
@@ -139,7 +145,7 @@ def _replay(cli: Context, effective: Effective, plan: RunPlan) -> None:
         exit_code=stopped.exit_code,
         facts=_reasons_of_nulls(report),
     )
-    cli.emit(result, render=render_report)
+    cli.emit(result, render=lambda screen, data: render_report(screen, data, command=command_line))
 
 
 @contextmanager
@@ -188,11 +194,11 @@ _NULL_REASONS = {
 
 def _reasons_of_nulls(data: object) -> dict[str, Fact]:
     """Give every null of the report its reason, by JSON pointer."""
-    from hicachectl.envelope import unexplained_nulls
+    from hicachectl.envelope import plain, unexplained_nulls
 
     return {
         pointer: Fact(reason=_NULL_REASONS.get(pointer.rpartition("/")[2], "no samples"))
-        for pointer in unexplained_nulls(data)
+        for pointer in unexplained_nulls(plain(data))
     }
 
 
@@ -226,7 +232,9 @@ def _emit_check(cli: Context, effective: Effective, plan: RunPlan) -> None:
         storage="a temporary folder" if plan.uses_temporary_storage else storage,
         memory_bytes=dict(plan.memory_terms),
         notes=plan.info.warnings,
-        settings=tuple({"key": s.name, "value": s.value, "origin": str(s.origin)} for s in effective.settings()),
+        settings=tuple(
+            {"key": s.key, "value": s.value, "origin": str(s.origin), "reason": s.reason} for s in effective.settings()
+        ),
         reason="storage null: no storage tier",
     )
     cli.emit(
