@@ -84,6 +84,7 @@ def environment() -> dict[str, Any]:
             versions[library] = None
     return {
         "commit": _git("rev-parse", "HEAD"),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "uncommitted_changes": bool(status) if (status := _git("status", "--porcelain")) is not None else None,
         "cpu": _proc_field("/proc/cpuinfo", "model name") or platform.processor() or None,
         "n_cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),

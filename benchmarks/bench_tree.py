@@ -17,12 +17,12 @@ import numpy.typing as npt
 from _bench import Row, arguments, report
 
 from hicachectl.runtime.cache import CacheConfig, HierarchicalCache
+from hicachectl.runtime.cache_events import CacheEvents
 from hicachectl.runtime.cost import CostModel, RecomputeCost
 from hicachectl.runtime.departures import Departures
-from hicachectl.runtime.events import MEDIUM_OF_TIER, EventLog
 from hicachectl.runtime.geometry import KVGeometry, KVKind
 from hicachectl.runtime.ghost import GhostList
-from hicachectl.runtime.keys import Namespace, event_hashes, page_keys
+from hicachectl.runtime.keys import page_keys
 from hicachectl.runtime.layout import Backend, Layout
 from hicachectl.runtime.memory.device_pool import DevicePool
 from hicachectl.runtime.memory.host_pool import HostPool
@@ -58,22 +58,6 @@ class Size:
     n_leaves: int
     n_evict: int
     rounds: int
-
-
-class Events:
-    """An event log as a router wants it, behind the cache's observer interface."""
-
-    def __init__(self, page_tokens: int) -> None:
-        self.log = EventLog(page_tokens)
-
-    def stored(self, keys: bytes, parent_key: bytes | None, tokens: bytes, tier: Tier, namespace: Namespace) -> None:
-        parent = None if parent_key is None else int(event_hashes(parent_key)[0])
-        self.log.stored(
-            event_hashes(keys), parent=parent, tokens=tokens, medium=MEDIUM_OF_TIER[tier], namespace=namespace
-        )
-
-    def removed(self, keys: bytes, tier: Tier) -> None:
-        self.log.removed(event_hashes(keys), medium=MEDIUM_OF_TIER[tier])
 
 
 class Sequences:
@@ -184,7 +168,7 @@ def _evictions(page_tokens: int, size: Size) -> Iterator[Row]:
     wanted = size.n_evict * forest.leaf_pages
     samples: dict[str, list[float]] = {"device": [], "host": [], "touched": [], "ghost": [], "events": []}
     for events in (False, True):
-        departures = Departures(GhostList(200_000), Events(page_tokens) if events else None)
+        departures = Departures(GhostList(200_000), CacheEvents(page_tokens) if events else None)
         tree = RadixTree(page_tokens, keep_keys=True, observer=departures)
         departures.tree = tree
         forest.fill(tree, size.n_leaves)
@@ -266,10 +250,11 @@ class _Forest:
             node = tree.insert(self._head + own, slots, keys=keys).node
             if node.parent is not None and node.parent.parent is None and node.n_pages > self.leaf_pages:
                 tree.isolate(node, 0, self.head_pages)
-            if host:
-                start = self.head_pages if tree.n_pages[DOWN] else 0
-                tree.attach(node, DOWN, start, n_pages, slots[start:])
-            tree.touch(node)
+            with tree.lease_node(node):
+                if host:
+                    start = self.head_pages if tree.n_pages[DOWN] else 0
+                    tree.attach(node, DOWN, start, n_pages, slots[start:])
+                tree.touch(node)
             self._n += 1
 
 
@@ -286,7 +271,7 @@ def _publishes(page_tokens: int, size: Size, sequences: Sequences) -> Iterator[R
             )
             engine = TransferEngine(device, host, make_backend(Backend.CPU, Layout.PAGE_FIRST_DIRECT))
             config = CacheConfig(restore="always", ghost_entries=200_000, seen_keys=1 << 20)
-            observer = Events(page_tokens) if events else None
+            observer = CacheEvents(page_tokens) if events else None
             costs = CostModel(RecomputeCost(7.65e-3, 2.84e-5, 5.12e-10))
             cache = HierarchicalCache(device, host, engine, costs, config, observer=observer)
             took: list[float] = []
@@ -304,7 +289,7 @@ def _publishes(page_tokens: int, size: Size, sequences: Sequences) -> Iterator[R
                     cache.release(request)
                     cache.drain()
                     if observer is not None:
-                        observer.log.take()
+                        observer.take()
             cache.check()
             cache.close()
             engine.close()

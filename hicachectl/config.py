@@ -186,13 +186,14 @@ def load_config(
     env: Mapping[str, str],
     path: Path | None = None,
     profile: str | None = None,
+    fallback_profile: str | None = None,
     cwd: Path | None = None,
     system_file: Path = SYSTEM_FILE,
 ) -> Effective:
     """Merge every layer into the effective configuration. Reads the settings file and the profile, changes nothing.
 
     `flags` maps dotted keys to what the user gave, None where nothing was given; `env` is the environment; `path` is --config; `profile` is
-    --profile (a name or a file); `cwd` is the folder searched for hicache.yaml, default the current one.
+    --profile (a name or a file); `fallback_profile` is taken when nobody names a profile or a trace; `cwd` is the folder searched for hicache.yaml, default the current one.
     Raises UsageError (ProfileError inside a profile) with file:line, flag or variable, for an unknown key, a wrong value, or two
     values that exclude each other.
     """
@@ -202,6 +203,9 @@ def load_config(
     by_file = _file_layer(read_marked(file.path)) if file.path else {}
     given: list[_Layer] = [by_flag, by_env, by_file]
     chosen = next((layer["profile"].value for layer in given if "profile" in layer), None)
+    if chosen is None and fallback_profile is not None and not any("run.trace" in layer for layer in given):
+        chosen = fallback_profile
+        given.append({"profile": _Set(fallback_profile, Origin(OriginKind.DEFAULT, "no trace and no profile given"))})
     loaded = load_profile(str(chosen)) if chosen is not None else None
     merged = _merge([*given, _profile_layer(loaded) if loaded else {}])
     _choose_workload(merged)

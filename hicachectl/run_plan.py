@@ -54,10 +54,7 @@ def effective_config(
 
     Reads files, changes nothing. Raises UsageError with flag, variable or file:line.
     """
-    effective = load_config(flags, env=env, path=path, profile=profile)
-    if effective.run.trace is None and effective.value("profile") is None:
-        return load_config(flags, env=env, path=path, profile=DEMO_PROFILE)
-    return effective
+    return load_config(flags, env=env, path=path, profile=profile, fallback_profile=DEMO_PROFILE)
 
 
 def plan_run(run: RunConfig) -> RunPlan:

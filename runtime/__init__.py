@@ -13,6 +13,8 @@ READING_ORDER: tuple[str, ...] = (
     "tiers",
     "keys",
     "tree",
+    "node",
+    "tree_keys",
     "tree_check",
     "eviction",
     "decide",

@@ -41,11 +41,12 @@ class Backups:
         while self.stores and self.stores[0].write.done:
             self._finish_store(self.stores.popleft())
 
-    def back_up(self, node: Node, ghost_pages: int) -> None:
+    def back_up(self, node: Node, ghost_pages: int, keys: bytes | None = None) -> None:
         """Steps 8 and 9: let the write policy choose pages of the path to `node`, reserve host slots for them, evicting, and start the copy.
 
         Without room for all, the first pages are kept: what hangs below them could not be reached without them. The
-        choice is made again after the eviction, which may have waited for copies and so found the path changed.
+        choice is made again after the eviction, which may have waited for copies and so found the path changed. `keys`
+        are the page keys of the path (32 bytes each); without them the tree makes them again.
         """
         start, end = self._choose(node, ghost_pages)
         if start == end:
@@ -55,7 +56,7 @@ class Backups:
         if room < end - start:
             self._core.counters.dropped_pages += end - start - room
         if room and start < end:
-            self._start_backup(node, start, min(end, start + room))
+            self._start_backup(node, start, min(end, start + room), keys)
 
     def back_up_victim(self, node: Node, n: int) -> None:
         """write_back: copy the device tail of a victim down before it goes; without host room it goes uncopied."""
@@ -76,7 +77,7 @@ class Backups:
             ghost_pages=ghost_pages,
         )
 
-    def _start_backup(self, node: Node, start: int, end: int) -> None:
+    def _start_backup(self, node: Node, start: int, end: int, keys: bytes | None = None) -> None:
         assert self._core.host_slots is not None and self._core.engine is not None
         host_slots = self._core.host_slots.alloc(end - start)
         assert host_slots is not None
@@ -85,8 +86,9 @@ class Backups:
         ticket = BackupTicket(covering[-1], start, end, self._core.engine.backup(device_slots, host_slots))
         for n in covering:
             n.backup = ticket
-            if self._core.seen is not None:
+            if keys is None and self._core.seen is not None:
                 self._core.seen.add(key64(self._core.tree.keys_of(n, n.depth, n.depth + n.n_pages)), SeenFlag.BACKED_UP)
+        self._core.remember(keys, start, end, SeenFlag.BACKED_UP)
         self.backups.append(ticket)
 
     def _finish_backup(self, ticket: BackupTicket) -> None:

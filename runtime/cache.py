@@ -222,7 +222,8 @@ class HierarchicalCache:
         if self.storage is not None and request.keys is not None:
             self.storage.touch(split_keys(request.keys, 0, request.lease.n_pages))
         if self.host_slots is not None and request.ready_pages:
-            self._backups.back_up(self._node_at(request, request.ready_pages), self._core.ghost_pages(request))
+            node = self._node_at(request, request.ready_pages)
+            self._backups.back_up(node, self._core.ghost_pages(request), request.keys)
 
     def release(self, request: Request) -> Account:
         """Step 10: end the leases and return the account. Unpublished slots go back; running copies go on by themselves."""

@@ -2,8 +2,8 @@
 
 A queue entry is pushed when a node becomes a leaf of its tier (nothing below it is resident there) and nobody holds a
 lease on it; entries that later events made stale are recognised when they surface. Nothing is ever re-sorted for one
-eviction: a pop costs O(log n), and stale entries are swept only when they outnumber the live ones, which is O(1)
-amortised.
+eviction: a pop costs O(1) while keys come in order (lru, fifo), O(log n) otherwise, and stale entries are swept only when
+they outnumber the live ones, which is O(1) amortised.
 
 Orders (`Eviction`), all leaf-first and page by page from a leaf's tail, so that a tier stays closed under prefixes:
 
@@ -17,12 +17,13 @@ Orders (`Eviction`), all leaf-first and page by page from a leaf's tail, so that
 from __future__ import annotations
 
 import heapq
+from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hicachectl.runtime.tree import Node
+    from hicachectl.runtime.node import Node
 
 __all__ = ["Eviction", "EvictionQueue", "order_key"]
 
@@ -71,19 +72,28 @@ def order_key(eviction: Eviction, tier: int, *, protected_hits: int = 2) -> Call
 
 
 class EvictionQueue:
-    """The evictable leaves of one tier, in eviction order."""
+    """The evictable leaves of one tier, in eviction order.
 
-    __slots__ = ("_heap", "_key", "_next_uid", "_tier")
+    Under lru and fifo nearly every key is the largest yet, or the smallest: those sit in `_line`, a linked list in key
+    order, where a touched leaf moves to the end in O(1) and leaves nothing stale. Keys in between (a parent whose last
+    child left; most keys of the other orders) go to `_heap`. A node has at most one valid entry: `node.queued` is its key, and it is in `_line` or
+    in the heap.
+    """
+
+    __slots__ = ("_heap", "_key", "_last", "_line", "_next_uid", "_tier")
 
     def __init__(self, tier: int, key: Callable[[Node], OrderKey]) -> None:
-        self._tier = tier
+        self._tier = int(tier)
         self._key = key
         self._heap: list[tuple[OrderKey, int, Node]] = []
+        self._line: OrderedDict[Node, tuple[OrderKey, int]] = OrderedDict()
+        self._last: OrderKey = None
+        """The key at the end of `_line`, or an older, larger one."""
         self._next_uid = 0
 
     def __len__(self) -> int:
         """Return the number of entries, stale ones included."""
-        return len(self._heap)
+        return len(self._heap) + len(self._line)
 
     def push(self, node: Node, n_nodes: int) -> None:
         """Enter `node` if it is a candidate now and not already entered with its present key.
@@ -94,35 +104,66 @@ class EvictionQueue:
         if node.leases or node.resident_children[tier] or not len(node.slots[tier]):
             return
         key = self._key(node)
-        if node.queued[tier] == key:
+        queued = node.queued
+        if queued[tier] == key:
             return
-        node.queued[tier] = key
         self._next_uid += 1
+        line = self._line
+        if not line or key >= self._last:
+            if queued[tier] is not None and node in line:
+                line.move_to_end(node)
+            line[node] = (key, self._next_uid)
+            self._last = key
+            queued[tier] = key
+            return
+        if queued[tier] is not None:
+            line.pop(node, None)
+        queued[tier] = key
+        if line and key < line[next(iter(line))][0]:  # new and not touched yet: its touch moves it to the end
+            line[node] = (key, self._next_uid)
+            line.move_to_end(node, last=False)
+            return
         heapq.heappush(self._heap, (key, self._next_uid, node))
         if len(self._heap) > 2 * n_nodes + 64:
             self._sweep()
 
     def pop(self) -> Node | None:
         """Take out the next candidate, or None when there is none. The caller evicts from it or pushes it again."""
-        tier, heap = self._tier, self._heap
-        while heap:
-            key, _, node = heapq.heappop(heap)
-            if node.queued[tier] == key:
-                node.queued[tier] = None
-                if (
-                    not (node.leases or node.resident_children[tier])
-                    and len(node.slots[tier])
-                    and self._key(node) == key
-                ):
-                    return node
-                self.push(node, 1 << 62)
-        return None
+        tier, heap, line = self._tier, self._heap, self._line
+        while True:
+            if line:
+                node = next(iter(line))
+                key, uid = line[node]
+                if heap and heap[0][:2] < (key, uid):
+                    key, _, node = heapq.heappop(heap)
+                    if node.queued[tier] != key or node in line:
+                        continue
+                else:
+                    del line[node]
+            elif heap:
+                key, _, node = heapq.heappop(heap)
+                if node.queued[tier] != key:
+                    continue
+            else:
+                return None
+            node.queued[tier] = None
+            if not (node.leases or node.resident_children[tier]) and len(node.slots[tier]) and self._key(node) == key:
+                return node
+            self.push(node, 1 << 62)
+
+    def discard(self, node: Node) -> None:
+        """Take out `node`, which is about to leave the tree, if it is here."""
+        tier = self._tier
+        if node.queued[tier] is not None:
+            node.queued[tier] = None  # an entry in the heap is stale from here on
+            self._line.pop(node, None)
 
     def _is_live(self, entry: tuple[OrderKey, int, Node]) -> bool:
         key, _, node = entry
         tier = self._tier
         return (
             node.queued[tier] == key
+            and node not in self._line
             and not node.leases
             and not node.resident_children[tier]
             and bool(len(node.slots[tier]))
@@ -139,7 +180,7 @@ class EvictionQueue:
                 if id(node) not in seen:
                     seen.add(id(node))
                     live.append(entry)
-            elif node.queued[self._tier] == entry[0]:
+            elif node.queued[self._tier] == entry[0] and node not in self._line:
                 node.queued[self._tier] = None
         heapq.heapify(live)
         self._heap = live

@@ -1,15 +1,7 @@
 """One radix tree over the tokens themselves: what is cached, where, who holds it, and what leaves next. Pure.
 
-A node is a run of pages that share their past: same parent, same touches, same leases. Its tokens are one bytes object
-(4 bytes a token, little-endian uint32) and its children are keyed by the bytes of their first page, so a match is a few
-memory compares; no hash is trusted, nothing can collide. Namespaces (adapter, salt) have a root each.
-
-Ownership of a node's pages, per tier (drawn for n_pages = 10):
-
-    pages          0 1 2 3 4 5 6 7 8 9
-    slots[DEVICE]  a b c d . . . . . .     resident: always a prefix of the node; freed by evict(DEVICE), tail first
-    slots[HOST]    A B C D E F G . . .     same for the host tier
-    pages 7, 8, 9 would be held by no tier: they are cut off at once, so n_pages == max(resident) for every node
+A match is a few memory compares; no hash is trusted, nothing can collide. Namespaces (adapter, salt) have a root each.
+What a node is and who owns its slots: `node.py`.
 
 A lease pins its node and all ancestors in both tiers. A node whose backup is pending (`node.backup`) keeps its device and
 host slots until the copy is over; one whose pages are being written to storage (`node.store`) keeps its host slots.
@@ -19,146 +11,21 @@ The tree never allocates or frees a slot: `insert` and `attach` take ownership o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from hicachectl.errors import InvariantBroken, UsageError
 from hicachectl.runtime.eviction import Eviction, EvictionQueue, order_key
-from hicachectl.runtime.keys import DEFAULT_NAMESPACE, Namespace, namespace_seed, page_keys
+from hicachectl.runtime.keys import DEFAULT_NAMESPACE, KEY_BYTES, Namespace
+from hicachectl.runtime.node import NO_SLOTS, Evicted, Inserted, Lease, Match, Node, Slots, TreeObserver, join_slots
 from hicachectl.runtime.tiers import Tier
+from hicachectl.runtime.tree_keys import kept_bytes, keys_of, stride_of, trail
 from hicachectl.runtime.write_policy import PathSegment
 
-__all__ = ["Evicted", "Inserted", "Lease", "Match", "Node", "RadixTree", "TreeObserver"]
+__all__ = ["NO_SLOTS", "Evicted", "Inserted", "Lease", "Match", "Node", "RadixTree", "Slots", "TreeObserver"]
 
-Slots = npt.NDArray[np.int32]
 DEVICE, HOST = Tier.DEVICE, Tier.HOST
 TIERS = (DEVICE, HOST)
-KEY_BYTES = 32
-NO_SLOTS: Slots = np.empty(0, dtype=np.int32)
-NO_SLOTS.setflags(write=False)
-
-
-class Node:
-    """A run of consecutive pages with one history. Fields are read by everyone, written by `RadixTree` alone."""
-
-    __slots__ = (
-        "backup", "children", "depth", "entered", "hits", "keys", "leases", "load", "n_pages", "namespace", "parent",
-        "priority", "queued", "resident_children", "slots", "store", "stored", "tokens", "touched", "uses",
-    )  # fmt: skip
-
-    def __init__(self, tokens: bytes, n_pages: int, depth: int, parent: Node | None, namespace: Namespace) -> None:
-        self.tokens = tokens
-        self.n_pages = n_pages
-        self.depth = depth
-        """Pages above this node on its path."""
-        self.parent = parent
-        self.namespace = namespace
-        self.children: dict[bytes, Node] = {}
-        self.slots: list[Slots] = [NO_SLOTS, NO_SLOTS]
-        self.keys = b""
-        """Sparse trail of page keys, see `RadixTree.keys_of`."""
-        self.leases = 0
-        self.hits = 0
-        """Distinct requests that touched these pages, the creator included."""
-        self.touched = [0, 0]
-        self.entered = [0, 0]
-        self.uses = [0, 0]
-        """Touches while resident, per tier."""
-        self.priority = 0
-        self.resident_children = [0, 0]
-        self.queued: list[Any] = [None, None]
-        self.backup: object | None = None
-        self.load: object | None = None
-        self.store: object | None = None
-        self.stored = False
-        """A hint that storage holds these pages; never a reason to keep the node."""
-
-    def resident(self, tier: int) -> int:
-        """Return how many pages, counted from the front, `tier` holds."""
-        return len(self.slots[tier])
-
-    def __repr__(self) -> str:
-        return (
-            f"<Node pages [{self.depth}, {self.depth + self.n_pages}) device {len(self.slots[0])} host {len(self.slots[1])} "
-            f"leases {self.leases} hits {self.hits} children {len(self.children)}>"
-        )
-
-
-@dataclass(slots=True)
-class Match:
-    """What a walk found: `device_pages` may be used now, `logical_pages` may be restored; they are never mixed.
-
-    `node` is the deepest node reached and `node_pages` how many of its pages matched (all, unless the walk ended inside).
-    """
-
-    namespace: Namespace
-    tokens: bytes
-    n_pages: int
-    device_pages: int
-    logical_pages: int
-    node: Node
-    node_pages: int
-
-
-class Lease:
-    """Pins a path: `node` and every ancestor, in both tiers, until `release`. A context manager."""
-
-    __slots__ = ("_tree", "node", "released")
-
-    def __init__(self, tree: RadixTree, node: Node) -> None:
-        self._tree = tree
-        self.node = node
-        self.released = False
-
-    @property
-    def n_pages(self) -> int:
-        """Pages on the pinned path."""
-        return self.node.depth + self.node.n_pages
-
-    def release(self) -> None:
-        """End the lease. Raises InvariantBroken when it has ended already."""
-        self._tree.end_lease(self)
-
-    def __enter__(self) -> Lease:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if not self.released:
-            self.release()
-
-
-@dataclass(frozen=True, slots=True)
-class Inserted:
-    """Result of `insert`: the deepest node of the path, and the caller's slots that were not needed because the pages were there."""
-
-    node: Node
-    n_new_pages: int
-    unused_slots: Slots
-
-
-@dataclass(frozen=True, slots=True)
-class Evicted:
-    """Result of `evict`. `slots` belong to the caller now.
-
-    `blocked_by` is the ticket of the copy that keeps the next victim in place (strict order), `unbacked` the node that
-    must be backed up before it may go (write_back), with `unbacked_pages` counted from its device tail.
-    """
-
-    slots: Slots
-    dropped_host_slots: Slots
-    blocked_by: object | None = None
-    unbacked: Node | None = None
-    unbacked_pages: int = 0
-
-
-class TreeObserver(Protocol):
-    """Told before pages leave a tier, while their keys can still be computed."""
-
-    def leaving(self, node: Node, tier: Tier, start: int, end: int, last_copy: bool) -> None:
-        """Pages `[start, end)` of the path (absolute) are about to leave `tier`; `last_copy` if no other tier holds them."""
 
 
 class RadixTree:
@@ -182,7 +49,7 @@ class RadixTree:
         self.eviction = eviction
         self.observer = observer
         self.keep_keys = keep_keys
-        self.key_stride = max(1, 16 // page_tokens)
+        self.key_stride = stride_of(page_tokens)
         """One key is kept every so many pages: at most 2 bytes a token; those between are hashed again when asked for."""
         self.n_nodes = 0
         self.n_pages = [0, 0]
@@ -279,7 +146,7 @@ class RadixTree:
         for n in self.nodes_between(node, start, end):
             low, high = max(0, start - n.depth), min(n.n_pages, end - n.depth)
             pieces.append(n.slots[tier][low:high])
-        slots = _join(pieces)
+        slots = join_slots(pieces)
         if len(slots) != end - start:
             raise InvariantBroken(
                 f"pages [{start}, {end}) are {end - start}, but {len(slots)} have slots in {tier.name}"
@@ -425,11 +292,11 @@ class RadixTree:
             parent = node
             node = Node(tokens[at:end], n_new, start_page + taken, parent, parent.namespace)
             if self.keep_keys and keys is not None:
-                node.keys = self._trail(keys, node.depth, end_page)
+                node.keys = trail(keys, node.depth, end_page, self.key_stride)
             parent.children[tokens[at : at + width]] = node
             self.n_nodes += 1
             self._attach(node, DEVICE, slots[taken:].copy())
-        return Inserted(node, n_new, _join(unused))
+        return Inserted(node, n_new, join_slots(unused))
 
     def attach(self, node: Node, tier: Tier, start: int, end: int, slots: Slots) -> list[Node]:
         """Give pages `[start, end)` of the path to `node` their `slots` in `tier`; returns the nodes that cover exactly this range.
@@ -508,7 +375,7 @@ class RadixTree:
         upper.touched, upper.entered, upper.uses = list(node.touched), list(node.entered), list(node.uses)
         upper.backup, upper.load, upper.store, upper.stored = node.backup, node.load, node.store, node.stored
         if node.keys:
-            cut = ((node.depth + pages) // self.key_stride - node.depth // self.key_stride) * KEY_BYTES
+            cut = kept_bytes(node.depth, node.depth + pages, self.key_stride)
             upper.keys, node.keys = node.keys[:cut], node.keys[cut:]
         parent.children[node.tokens[:width]] = upper
         node.tokens = node.tokens[pages * width :]
@@ -576,8 +443,8 @@ class RadixTree:
         for node in passed_over:
             queue.push(node, self.n_nodes)
         return Evicted(
-            _join(freed),
-            _join(dropped),
+            join_slots(freed),
+            join_slots(dropped),
             blocked,
             unbacked,
             unbacked_pages,
@@ -619,13 +486,13 @@ class RadixTree:
             raise InvariantBroken(f"{node!r} would lose pages above its children")
         if pages:
             if node.keys:
-                node.keys = node.keys[
-                    : ((node.depth + pages) // self.key_stride - node.depth // self.key_stride) * KEY_BYTES
-                ]
+                node.keys = node.keys[: kept_bytes(node.depth, node.depth + pages, self.key_stride)]
             node.tokens = node.tokens[: pages * width]
             node.n_pages = pages
             return
         del parent.children[node.tokens[:width]]
+        for queue in self._queues:
+            queue.discard(node)
         self.n_nodes -= 1
         node.n_pages = 0
 
@@ -648,7 +515,7 @@ class RadixTree:
                 raise InvariantBroken(f"{child!r} is in use while its parent leaves the last tier")
             freed.append(child.slots[1])
             self._shrink(child, HOST, 0)
-        return _join(freed)
+        return join_slots(freed)
 
     def _busy_below(self, node: Node) -> object | None:
         """Return a ticket of a copy that still reads pages below `node`, which must not be dropped yet."""
@@ -676,50 +543,14 @@ class RadixTree:
             if not node.leases:
                 self._enqueue(node)
 
-    # -- keys ---------------------------------------------------------------------------------------------------
-
-    def _trail(self, keys: bytes, start: int, end: int) -> bytes:
-        """Return the digests of pages i in `[start, end)` with (i + 1) % stride == 0."""
-        stride = self.key_stride
-        if stride == 1:
-            return keys[start * KEY_BYTES : end * KEY_BYTES]
-        first = (start // stride + 1) * stride - 1
-        return np.frombuffer(keys, dtype=f"V{KEY_BYTES}")[first:end:stride].tobytes()
-
     def keys_of(self, node: Node, start: int, end: int) -> bytes:
         """Return the page keys (32 bytes each) of pages `[start, end)` of the path (absolute), all inside `node`.
 
-        Needs a tree that keeps keys. Where keys are kept sparsely the missing ones are hashed again, at most `key_stride` - 1.
+        Raises InvariantBroken in a tree that keeps no keys.
         """
         if not self.keep_keys:
             raise InvariantBroken("this tree keeps no page keys")
-        stride, depth = self.key_stride, node.depth
-        if stride == 1:
-            return node.keys[(start - depth) * KEY_BYTES : (end - depth) * KEY_BYTES]
-        anchor = start // stride * stride
-        tokens = b""
-        walk: Node = node
-        first = max(anchor, walk.depth)
-        tokens = walk.tokens[(first - walk.depth) * self.page_width : (end - walk.depth) * self.page_width]
-        while first > anchor:
-            assert walk.parent is not None
-            walk = walk.parent
-            piece = max(anchor, walk.depth)
-            tokens = walk.tokens[(piece - walk.depth) * self.page_width :] + tokens
-            first = piece
-        parent = self._digest_before(walk, anchor)
-        keys = page_keys(tokens, self.page_tokens, namespace=node.namespace, parent=parent)
-        return keys[(start - anchor) * KEY_BYTES :]
-
-    def _digest_before(self, node: Node, page: int) -> bytes | None:
-        """Return the digest of page `page - 1`, a multiple of the stride, or the namespace's seed at the root."""
-        if page == 0:
-            return namespace_seed(node.namespace)
-        while node.depth > page - 1:
-            assert node.parent is not None
-            node = node.parent
-        index = page // self.key_stride - 1 - node.depth // self.key_stride
-        return node.keys[index * KEY_BYTES : (index + 1) * KEY_BYTES]
+        return keys_of(node, start, end, self.page_tokens, self.key_stride)
 
     # -- laws ---------------------------------------------------------------------------------------------------
 
@@ -738,7 +569,7 @@ class RadixTree:
     def owned_slots(self, tier: Tier) -> Slots:
         """Return all slots the tree owns in `tier`."""
         pieces = [n.slots[tier] for n in self.nodes() if len(n.slots[tier])]
-        return _join(pieces)
+        return join_slots(pieces)
 
     def check(self, *, host_closed: bool = True) -> None:
         """Verify the laws over the whole tree; raises InvariantBroken with both sides. Changes nothing.
@@ -748,9 +579,3 @@ class RadixTree:
         from hicachectl.runtime.tree_check import check_tree
 
         check_tree(self, host_closed=host_closed)
-
-
-def _join(pieces: list[Slots]) -> Slots:
-    if len(pieces) > 1:
-        return np.concatenate(pieces)
-    return pieces[0] if pieces else NO_SLOTS

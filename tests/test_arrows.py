@@ -29,6 +29,8 @@ PURE = {
         "keys",
         "keytable",
         "tree",
+        "node",
+        "tree_keys",
         "tree_check",
         "eviction",
         "decide",

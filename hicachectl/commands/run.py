@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import signal
 import tempfile
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hicachectl.context import Context
+from hicachectl.context import Context, read_origin
 from hicachectl.envelope import Fact, Result
 from hicachectl.errors import ExitCode
 from hicachectl.interrupt import Terminated
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from hicachectl.config import Effective
     from hicachectl.render.screen import Screen
     from hicachectl.run_plan import RunPlan
+    from hicachectl.runtime.metrics import Metrics
     from hicachectl.runtime.replay.driver import Replay
 
 _WORKLOAD, _TIERS, _POLICY, _OUTPUT = "Workload", "Tiers", "Policies", "Output"
@@ -70,6 +72,7 @@ def command(
     hits by tier, reasons of misses, rates, latencies and the net gain. Compute is modelled, transfers are measured.
     Changes nothing on the host; a temporary storage folder is removed at the end.
     """
+    from hicachectl.config_keys import key_named
     from hicachectl.run_plan import effective_config, plan_run
 
     flags = {
@@ -90,8 +93,12 @@ def command(
         return
     for diagnostic in plan.diagnostics:
         cli.note(f"{diagnostic.severity.value} {diagnostic.code}: {diagnostic.message}")
+    typed = [*(("--profile", profile) if profile else ())]
+    for name, value in flags.items():
+        if value is not None:
+            typed += [key_named(name).flag, value]
     with _storage_folder(plan) as ready:
-        _replay(cli, effective, ready)
+        _replay(cli, effective, ready, shlex.join(["hicachectl", "run", *typed]))
 
 
 @contextmanager
@@ -107,24 +114,29 @@ def _storage_folder(plan: RunPlan) -> Iterator[RunPlan]:
         shutil.rmtree(folder)
 
 
-def _replay(cli: Context, effective: Effective, plan: RunPlan) -> None:
-    """Run the replay under a board, and emit the report, also of an interrupted one."""
+def _replay(cli: Context, effective: Effective, plan: RunPlan, command_line: str) -> None:
+    """Run the replay under a board, and emit the report, also of an interrupted one. `command_line` is what advice builds on."""
     from hicachectl.render.html_report import require_writable, write_html
     from hicachectl.render.run_board import Board
     from hicachectl.render.run_report import render_report
+    from hicachectl.runtime.metrics import Metrics
     from hicachectl.runtime.replay.driver import Replay
     from hicachectl.runtime.replay.report import make_report
 
     run = effective.run
     if run.report is not None:
         require_writable(Path(run.report))
-    with Replay(plan.trace, plan.replay, info=plan.info) as replay, _metrics(cli, run.metrics_port, replay):
+    metrics = Metrics() if run.metrics_port is not None else None
+    with (
+        Replay(plan.trace, plan.replay, info=plan.info, metrics=metrics) as replay,
+        _served(cli, metrics, run.metrics_port),
+    ):
         with _stop_on_signal(replay) as stopped, Board(cli, replay) as board:
             stop = replay.run(board.update)
         report = make_report(replay, stop)
     diagnostics = list(plan.diagnostics)
     if run.report is not None:
-        write_html(report, Path(run.report))
+        write_html(report, Path(run.report), command=command_line, made_at=read_origin(None).collected_at)
         cli.note(f"report written to {run.report}")
     result = Result(
         "hicachectl.run/1",
@@ -133,18 +145,18 @@ def _replay(cli: Context, effective: Effective, plan: RunPlan) -> None:
         exit_code=stopped.exit_code,
         facts=_reasons_of_nulls(report),
     )
-    cli.emit(result, render=render_report)
+    cli.emit(result, render=lambda screen, data: render_report(screen, data, command=command_line))
 
 
 @contextmanager
-def _metrics(cli: Context, port: int | None, replay: Replay) -> Iterator[None]:
+def _served(cli: Context, metrics: Metrics | None, port: int | None) -> Iterator[None]:
     """Serve the replay's metrics on loopback while it runs, when a port is asked for."""
-    if port is None:
+    if metrics is None or port is None:
         yield
         return
     from hicachectl.runtime.metrics import serve
 
-    with serve(replay.metrics, port) as server:
+    with serve(metrics, port) as server:
         cli.note(f"metrics on http://127.0.0.1:{server.port}/metrics")
         yield
 
@@ -182,11 +194,11 @@ _NULL_REASONS = {
 
 def _reasons_of_nulls(data: object) -> dict[str, Fact]:
     """Give every null of the report its reason, by JSON pointer."""
-    from hicachectl.envelope import unexplained_nulls
+    from hicachectl.envelope import plain, unexplained_nulls
 
     return {
         pointer: Fact(reason=_NULL_REASONS.get(pointer.rpartition("/")[2], "no samples"))
-        for pointer in unexplained_nulls(data, {})
+        for pointer in unexplained_nulls(plain(data))
     }
 
 
@@ -220,7 +232,9 @@ def _emit_check(cli: Context, effective: Effective, plan: RunPlan) -> None:
         storage="a temporary folder" if plan.uses_temporary_storage else storage,
         memory_bytes=dict(plan.memory_terms),
         notes=plan.info.warnings,
-        settings=tuple({"key": s.name, "value": s.value, "origin": str(s.origin)} for s in effective.settings()),
+        settings=tuple(
+            {"key": s.key, "value": s.value, "origin": str(s.origin), "reason": s.reason} for s in effective.settings()
+        ),
         reason="storage null: no storage tier",
     )
     cli.emit(

@@ -10,7 +10,9 @@ import numpy.typing as npt
 from hicachectl.runtime.account import Account
 from hicachectl.runtime.cost import RecomputeCost
 from hicachectl.runtime.geometry import KVGeometry
+from hicachectl.runtime.keys import key64
 from hicachectl.runtime.replay.request import TraceRequest
+from hicachectl.runtime.replay.reuse import ReuseDistances
 
 __all__ = ["COLUMNS", "Recorder"]
 
@@ -31,12 +33,15 @@ class Recorder:
 
     def __init__(self, geometry: KVGeometry, expected_requests: int) -> None:
         self.geometry = geometry
+        self.expected_requests = expected_requests
         self._rows: npt.NDArray[np.float64] = np.zeros((max(1, expected_requests), len(COLUMNS)), dtype=np.float64)
         self.n_requests = 0
         self.pages_verified = 0
         self.pages_mismatched = 0
         self.checks_passed = 0
         """Times all laws of tree, slots and leases were checked and held."""
+        self.reuse = ReuseDistances()
+        """How far apart the uses of a page lie, whatever the pools hold."""
         self.started_s = 0.0
         self.elapsed_s = 0.0
 
@@ -65,6 +70,7 @@ class Recorder:
             device_only_s - rest_s, rest_s + account.restore_wait_s, device_only_s, serve_s,
         )  # fmt: skip
         self.n_requests = n + 1
+        self.reuse.add(key64(keys))
 
     def column(self, name: str) -> npt.NDArray[np.float64]:
         """Return one column over the requests so far (a view)."""

@@ -22,7 +22,9 @@ from hicachectl.runtime.cost import CostState
 from hicachectl.runtime.layout import Backend, Layout, compatible, segments, submissions
 from hicachectl.runtime.reasons import MissReason
 from hicachectl.runtime.replay.driver import Replay, Stop
+from hicachectl.runtime.replay.latency import LatencyHistogram, latency_histogram
 from hicachectl.runtime.replay.record import Recorder
+from hicachectl.runtime.replay.reuse import ReuseHistogram
 from hicachectl.runtime.transfer.backends import Direction
 
 if TYPE_CHECKING:
@@ -180,6 +182,7 @@ class ReplayReport:
     layouts: tuple[LayoutCost, ...]
     layouts_pages: int
     restore_wait: Quantiles
+    restore_wait_histogram: LatencyHistogram
     ttft_modelled: Quantiles
     ttft_modelled_device_only: Quantiles
     gain: Gain
@@ -191,6 +194,7 @@ class ReplayReport:
     elapsed_s: float
     requests_per_s: float | None
     windows: tuple[Window, ...]
+    reuse: ReuseHistogram
 
 
 def make_report(replay: Replay, stop: Stop, *, n_windows: int = 60) -> ReplayReport:
@@ -203,6 +207,7 @@ def make_report(replay: Replay, stop: Stop, *, n_windows: int = 60) -> ReplayRep
         notes.append(replay.page_note)
     notes.append("output tokens are not inserted: hits of multi-turn sessions are a lower bound")
     storage = replay.storage.stats() if replay.storage is not None else None
+    waits = recorder.column("restore_wait_s")[_restored(recorder)]
     placement = replay.host_pool.placement() if replay.host_pool is not None else None
     return ReplayReport(
         trace=config.trace_name,
@@ -256,7 +261,8 @@ def make_report(replay: Replay, stop: Stop, *, n_windows: int = 60) -> ReplayRep
         paths=_paths(replay),
         layouts=_layout_costs(replay.longest_pages, config.backend, replay),
         layouts_pages=replay.longest_pages,
-        restore_wait=_quantiles(recorder.column("restore_wait_s")[_restored(recorder)]),
+        restore_wait=_quantiles(waits),
+        restore_wait_histogram=latency_histogram(waits),
         ttft_modelled=_quantiles(recorder.column("ttft_s")),
         ttft_modelled_device_only=_quantiles(recorder.column("ttft_device_only_s")),
         gain=_gain(recorder, cache),
@@ -268,6 +274,7 @@ def make_report(replay: Replay, stop: Stop, *, n_windows: int = 60) -> ReplayRep
         elapsed_s=recorder.elapsed_s,
         requests_per_s=recorder.n_requests / recorder.elapsed_s if recorder.elapsed_s > 0 else None,
         windows=_windows(recorder, geometry.page_tokens, n_windows),
+        reuse=recorder.reuse.histogram(replay.device_slots, config.host_slots),
     )
 
 

@@ -110,7 +110,7 @@ def test_completion_knows_commands_flags_words_and_codes() -> None:
     assert complete("version", "--out") == ["--output", "--output-file"]
     assert complete("version", "--color", "") == ["auto", "always", "never"]
     assert complete("explain", "HC-CAP") == ["HC-CAPACITY"]
-    assert complete("schema", "run") == ["run/1"]
+    assert complete("schema", "run") == ["run/1", "run-check/1"]
 
 
 def test_completion_loads_nothing_heavy_and_no_command() -> None:

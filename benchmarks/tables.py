@@ -1,0 +1,64 @@
+"""Write results/README.md from the JSON files beside it: one table a benchmark, with its method and where it ran.
+
+Run: python benchmarks/tables.py
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).with_name("results")
+HEAD = """# Measured
+
+Made by `python benchmarks/tables.py` from the JSON files in this folder, which keep the raw samples. Measure again with
+`make bench`; a limit is kept when the median is at or below it. The two processors were shared with other work, so runs
+differ: bench_replay was run twice in a row with the same code, and the first run gave 363 requests a second (357-386).
+"""
+
+
+def main() -> None:
+    """Write the page."""
+    target = RESULTS / "README.md"
+    target.write_text(page(RESULTS), encoding="utf-8")
+    print(target)
+
+
+def page(folder: Path) -> str:
+    """Return the text of the page for the results in `folder`. Reads only."""
+    contents = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("bench_*.json"))]
+    return "\n".join([HEAD, *(_section(content) for content in contents)])
+
+
+def _section(content: dict[str, Any]) -> str:
+    where = content["environment"]
+    libraries = ", ".join(f"{name} {version}" for name, version in where["versions"].items() if version)
+    commit = where["commit"][:12] + (" with uncommitted changes" if where["uncommitted_changes"] else "")
+    lines = [
+        f"## {content['benchmark']}",
+        "",
+        f"{where['date']}, commit {commit}. {where['cpu']}, {where['n_cpus']} cpus shared with other work (load average at the "
+        f"end {where['load_average'][0]:.1f}), {where['memory']}, Linux {where['kernel']}, Python {where['python']}, {libraries}.",
+        "",
+        f"Method: {content['method']}.",
+        "",
+        "| case | p50 | min | max | unit | limit | n | note |",
+        "|---|---:|---:|---:|---|---|---:|---|",
+    ]
+    for row in content["rows"]:
+        samples = row["samples"]
+        numbers = " | ".join(_number(x) for x in (row["p50"], min(samples), max(samples)))
+        limit = ""
+        if row["limit"] is not None:
+            limit = f"{row['limit']:g} {'kept' if row['p50'] <= row['limit'] else '**missed**'}"
+        lines.append(f"| {row['name']} | {numbers} | {row['unit']} | {limit} | {len(samples)} | {row['note']} |")
+    return "\n".join([*lines, ""])
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+if __name__ == "__main__":
+    main()

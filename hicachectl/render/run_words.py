@@ -1,0 +1,234 @@
+"""What a replay's report says in words: the verdict, what is measured and what modelled, why pages missed. Pure.
+
+Screen and page share these, so that both say the same.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hicachectl.units import format_bytes, format_count, format_seconds
+
+if TYPE_CHECKING:
+    from hicachectl.runtime.replay.report import ReplayReport
+
+__all__ = [
+    "LRU_HITS",
+    "MISS_WORDS",
+    "Answer",
+    "Verdict",
+    "caveats",
+    "checks",
+    "coverage",
+    "duration",
+    "glue",
+    "has_lower_tier",
+    "percent",
+    "settings",
+    "signed",
+    "speed",
+    "verdict",
+]
+
+MISS_WORDS = {
+    "never_seen": "no earlier request had this page",
+    "evicted_device": "left the device; no host tier to hold it",
+    "evicted_host": "was in host memory, dropped there",
+    "evicted_storage": "was in storage, dropped there",
+    "partial_page": "incomplete last page, never cached",
+    "not_backed_up": "left the device before it was copied",
+    "restore_dearer": "held below, computing it was cheaper",
+    "failed": "a lower tier failed to bring it up",
+    "in_flight": "another transfer moved it, too late",
+    "forgotten": "not in the memory of seen keys",
+}
+"""The reasons of `MissReason`, for people."""
+
+LRU_HITS = "LRU hits: share of whole pages that one exact LRU cache of this size hits on this traffic; no limit: all there is to hit."
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """YES, NO or OPEN, and the sentence that says to what."""
+
+    word: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Does a lower tier pay here? `terms` are the parts of the sum: name, amount, measured or modelled, what it is."""
+
+    answer: Answer
+    terms: tuple[tuple[str, str, str, str], ...]
+    remarks: tuple[str, ...]
+
+
+_INSIDE_NUMBER = re.compile(r"(?<=\d) (?=\d{3}\b|%|[KMGT]iB\b|B\b|[mu]?s\b|min\b|h\b|pages?\b)")
+
+
+def glue(text: str, mark: str) -> str:
+    """Put `mark` for the spaces inside numbers and before their units, so that no line breaks there. Pure.
+
+    >>> glue("in 1 043 212 pages = 64.0 MiB", "_")
+    'in 1_043_212_pages = 64.0_MiB'
+    """
+    return _INSIDE_NUMBER.sub(mark, text)
+
+
+def percent(part: float, whole: float = 1.0) -> str:
+    """Write a share, "-" of nothing. Pure.
+
+    >>> percent(1, 8), percent(0, 0), percent(0.0004), percent(-0.25)
+    ('12.5 %', '-', '<0.1 %', '-25.0 %')
+    """
+    if not whole:
+        return "-"
+    value = 100 * part / whole
+    return "<0.1 %" if 0 < value < 0.05 else f"{value:.1f} %"
+
+
+def speed(report: ReplayReport) -> str:
+    """How fast the replay itself ran. Pure."""
+    took = f"replayed in {duration(report.elapsed_s)}"
+    return f"{took}, {format_count(round(report.requests_per_s))} requests/s" if report.requests_per_s else took
+
+
+def settings(report: ReplayReport) -> str:
+    """Device, placement of the host pool and policies in a sentence. Pure."""
+    pools = report.pools
+    policies = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in report.policies.items())
+    nodes = pools.host_pages_by_node
+    total = sum(nodes.values())
+    if total:
+        where = ", ".join(
+            f"node {node} {percent(n, total)}" for node, n in sorted(nodes.items(), key=lambda item: int(item[0]))
+        )
+    else:
+        where = f"node unknown ({pools.host_placement_reason or 'not asked'})"
+    host = f" Host pool on {where}." if pools.host_slots else ""
+    return f"Device {pools.device}.{host} {policies[:1].upper()}{policies[1:]}."
+
+
+def duration(seconds: float | None) -> str:
+    """Write seconds that may be unknown or none. Pure."""
+    return "-" if seconds is None else "0 s" if seconds == 0 else format_seconds(seconds)
+
+
+def signed(seconds: float) -> str:
+    """Write a gain or a loss of time with its sign. Pure.
+
+    >>> signed(12.25), signed(-0.5), signed(0.0)
+    ('+12.2 s', '-500.0 ms', '0 s')
+    """
+    return ("+" if seconds > 0 else "") + duration(seconds)
+
+
+def has_lower_tier(report: ReplayReport) -> bool:
+    """Whether the replay had a host or a storage tier. Pure."""
+    return report.pools.host_slots > 0 or report.pools.storage_capacity_bytes > 0
+
+
+def coverage(report: ReplayReport) -> str:
+    """How much of the trace was replayed, and why not all. Pure."""
+    asked = f"{format_count(report.requests)} of {format_count(report.trace_requests)} requests"
+    return {"complete": asked, "limit": f"{asked} (limit)", "interrupted": f"{asked}, INTERRUPTED"}[report.stop]
+
+
+def verdict(report: ReplayReport) -> Verdict:
+    """Answer whether the lower tiers paid: net gain = prefill saved by restored pages - time requests waited for them."""
+    gain = report.gain
+    terms = (
+        ("saved", signed(gain.saved_s), "modelled", f"prefill not done, thanks to {_pages(report.pages_restored)} restored"),
+        ("moved", signed(-gain.moved_s), "measured", "time requests waited for restored pages"),
+        ("net gain", signed(gain.net_s), "", "saved - moved"),
+        ("beside", duration(gain.background_s), "measured", "copying down in other threads; not in the sum"),
+    )  # fmt: skip
+    partial = () if report.stop == "complete" else (f"Judged on a part of the trace: {coverage(report)}.",)
+    if not has_lower_tier(report):
+        return Verdict(Answer("OPEN", "this run had no lower tier, so there is nothing to judge"), (), ())
+    if not report.pages_restored:
+        return Verdict(_answer_without_restores(report), terms if gain.moved_s or gain.background_s else (), partial)
+    remarks = []
+    total = (report.ttft_modelled_device_only.mean_s or 0.0) * report.ttft_modelled_device_only.n
+    if gain.net_s > 0:
+        share = f", {percent(gain.net_s, total)} of the prefill left by device hits alone" if total else ""
+        answer = Answer("YES", f"the lower tiers pay here: net gain {signed(gain.net_s)}{share}")
+        if gain.moved_s > 0:
+            ratio = gain.saved_s / gain.moved_s
+            remarks.append(f"A prefill {format_count(round(ratio))} times faster than modelled would end the gain." if ratio >= 10
+                           else f"A prefill {ratio:.1f} times faster than modelled would end the gain.")  # fmt: skip
+        if gain.background_s >= gain.net_s:
+            remarks.append(
+                f"Copying down took {duration(gain.background_s)} beside the requests, more than the gain: "
+                "it pays only as long as those threads do not slow the requests."
+            )
+    else:
+        answer = Answer("NO", f"the lower tiers cost more than they save here: net gain {signed(gain.net_s)}")
+    return Verdict(answer, terms, (*remarks, *partial))
+
+
+def _answer_without_restores(report: ReplayReport) -> Answer:
+    held = report.pages_hit_by_tier.host + report.pages_hit_by_tier.storage
+    if held:
+        dearer = report.missed_tokens_by_reason["restore_dearer"] > 0
+        why = "computing them again was cheaper each time" if dearer else "none could be brought up"
+        return Answer("NO", f"the lower tiers held {_pages(held)} that requests asked for, and {why}")
+    if not report.pages_hit and not report.reuse.pages_for_all_hits:
+        return Answer("NO", "no page was asked for twice, so no cache of any size can pay on this traffic")
+    if report.pages_hit:
+        return Answer("NO", "every page that hit was still on the device, so the lower tiers had nothing to add")
+    return Answer("NO", "nothing hit: pages come back later than these tiers keep them")
+
+
+def _pages(n: int) -> str:
+    return "1 page" if n == 1 else f"{format_count(n)} pages"
+
+
+def checks(report: ReplayReport) -> tuple[tuple[str, str], ...]:
+    """What was proven: (name, result)."""
+    wrong = f"{report.pages_mismatched} WRONG" if report.pages_mismatched else "0 wrong"
+    how = {"all": "every byte of every page", "off": "verification is off"}.get(
+        report.verify, f"every byte, {report.verify}"
+    )
+    times = "once" if report.checks_passed == 1 else f"{format_count(report.checks_passed)} times"
+    failures = ", ".join(f"{format_count(n)} {reason}" for reason, n in report.failures_by_reason.items())
+    compared = (
+        f"{format_count(report.pages_verified)} of {format_count(report.pages_restored)} restored pages compared ({how}), {wrong}"
+        if report.pages_restored
+        else "no page was restored, so none was compared"
+    )
+    return (
+        ("pages", compared),
+        ("laws", f"tree, slots and leases checked {times}, all held" if report.checks_passed else "not checked: the replay did not end"),
+        ("sum", f"{format_count(report.pages_used * report.pools.page_tokens)} used + {format_count(report.missed_tokens)} missed = "
+                f"{format_count(report.input_tokens)} input tokens; every missed token has one reason"),
+        ("failures", f"{failures}; each cost a recompute, never a byte" if failures else "none in the lower tiers"),
+    )  # fmt: skip
+
+
+def caveats(report: ReplayReport) -> tuple[str, ...]:
+    """What is measured, what is modelled, and what a reader could take for more than it is."""
+    recompute = report.cost_model.recompute
+    texts = [
+        "Measured: hits, bytes, copy times, restore waits, verification. Modelled: prefill, so also saved time and TTFT, by "
+        f"{recompute.a_s:.3g} s + {recompute.b_s:.3g} s x n + {recompute.c_s:.3g} s x (end^2 - start^2) for n tokens [start, end).",
+    ]
+    if report.pools.device == "cpu":
+        texts.append(
+            "The device tier is memory of this host (device cpu): host rates and restore times are memory copies, not a link to an accelerator."
+        )
+    if "storage_to_host" in report.paths and report.paths["storage_to_host"].pages:
+        texts.append("Storage reads may have come from the page cache of this host.")
+    if report.pages_total and report.missed_tokens_by_reason["forgotten"]:
+        texts.append(
+            f"Reasons come from a memory of {format_count(report.seen_keys_bound)} page keys; what it dropped is 'forgotten'."
+        )
+    if report.reuse.bound_reached:
+        bound = format_count(report.reuse.bound_pages)
+        texts.append(
+            f"Reuse farther than {bound} pages ({format_bytes(report.reuse.bound_pages * report.pools.page_bytes)}) is counted as a first touch."
+        )
+    return (*texts, *(note[:1].upper() + note[1:] + ("" if note.endswith(".") else ".") for note in report.notes))

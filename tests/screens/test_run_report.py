@@ -1,0 +1,122 @@
+"""Golden text of the run report at 80, 100 and 120 columns, ASCII, no colour. UPDATE_SCREENS=1 rewrites the files; read them."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from cli_runner import call
+from run_reports import REPORTS, all_tiers, costly, device_only, one_request
+
+from hicachectl.render.run_advice import advice
+from hicachectl.render.run_report import render_report
+from hicachectl.render.run_words import MISS_WORDS, verdict
+from hicachectl.render.screen import Screen
+from hicachectl.runtime.reasons import MissReason
+
+FOLDER = Path(__file__).parent
+
+
+def drawn(name: str, width: int) -> str:
+    stream = io.StringIO()
+    render_report(Screen(stream, width=width, ascii=True), REPORTS[name]())
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize("name", sorted(REPORTS))
+def test_the_report_is_as_recorded(name: str, width: int) -> None:
+    text, path = drawn(name, width), FOLDER / f"run-report-{name}-{width}.txt"
+    if os.environ.get("UPDATE_SCREENS"):
+        path.write_text(text)
+    assert text == path.read_text()
+    assert text.isascii()
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", range(60, 121))
+def test_no_line_ends_inside_a_number(width: int) -> None:
+    lines = drawn("all-tiers", width).splitlines()
+    for line, after in pairwise(lines):
+        parts = after.split()
+        if parts and line and line[-1].isdigit() and after.startswith("   "):
+            assert not re.fullmatch(r"[0-9]{3}[.,;]?|%[.,;]?|[KMGT]iB[.,;]?|[mu]?s[.,;]?", parts[0]), (line, after)
+
+
+@pytest.mark.parametrize("name", sorted(REPORTS))
+def test_one_screen_has_binary_units_only(name: str) -> None:
+    words = drawn(name, 120).replace("/s", "").split()
+    assert not {"kB", "MB", "GB", "TB"} & set(words)
+
+
+def test_without_colour_the_verdict_is_a_word() -> None:
+    assert [verdict(make()).answer.word for make in (all_tiers, costly, device_only, one_request)] == [
+        "YES",
+        "NO",
+        "OPEN",
+        "NO",
+    ]
+
+
+def test_the_gain_on_screen_is_saved_minus_moved() -> None:
+    amounts = {name: amount for name, amount, _, _ in verdict(all_tiers()).terms}
+    assert (amounts["saved"], amounts["moved"], amounts["net gain"]) == ("+1 min 01 s", "-3.7 s", "+57.5 s")
+
+
+def test_every_reason_of_a_miss_has_words() -> None:
+    assert set(MISS_WORDS) == {reason.value for reason in MissReason}
+
+
+def test_hits_that_were_not_restored_are_no_gain() -> None:
+    report = replace(all_tiers(), pages_restored=0)
+    assert verdict(report).answer.word == "NO"
+    assert "held 3 000 pages" in verdict(report).answer.text
+
+
+def test_wrong_bytes_come_first_and_are_named() -> None:
+    report = replace(all_tiers(), pages_mismatched=1)
+    assert "wrong bytes" in advice(report)[0].why
+    stream = io.StringIO()
+    render_report(Screen(stream, width=100), report)
+    assert "1 WRONG" in stream.getvalue()
+
+
+def test_a_host_pool_past_the_plateau_is_not_to_grow() -> None:
+    report = all_tiers()
+    large = replace(
+        report,
+        pools=replace(report.pools, host_slots=9_000),
+        reuse=replace(report.reuse, hit_pages_host_slots=sum(report.reuse.bins_log2)),
+    )
+    found = [item for item in advice(large) if "do not grow" in item.why]
+    assert [item.flags for item in found] == [f"--host-slots {report.reuse.plateau_pages}"]
+
+
+def test_a_cost_model_that_recomputes_much_is_compared_with_always() -> None:
+    report = all_tiers()
+    dear = replace(
+        report,
+        policies={**report.policies, "restore": "cost"},
+        missed_tokens_by_reason={**report.missed_tokens_by_reason, "restore_dearer": 1_000_000},
+    )
+    assert "--restore always" in [item.flags for item in advice(dear)]
+    assert "--restore always" not in [item.flags for item in advice(report)]
+
+
+def test_advice_names_flags_that_run_knows() -> None:
+    told = call("run", "--help").out
+    flags = {
+        word
+        for make in REPORTS.values()
+        for item in advice(make())
+        for word in item.flags.split()
+        if word.startswith("-")
+    }
+    assert "--host-slots" in flags
+    assert [flag for flag in sorted(flags) if flag not in told] == []

@@ -1,0 +1,54 @@
+"""The page of measured numbers says what the JSON files beside it say, and these come from whole runs of committed code."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import statistics
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+RESULTS = BENCHMARKS / "results"
+FILES = sorted(RESULTS.glob("bench_*.json"))
+
+
+def tables() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("benchmark_tables", BENCHMARKS / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_what_the_json_files_make() -> None:
+    assert (RESULTS / "README.md").read_text(encoding="utf-8") == tables().page(RESULTS)
+
+
+def test_a_changed_number_changes_the_page(tmp_path: Path) -> None:
+    for path in FILES:
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    changed = json.loads(FILES[0].read_text(encoding="utf-8"))
+    changed["rows"][0]["p50"] = 987654.0
+    (tmp_path / FILES[0].name).write_text(json.dumps(changed), encoding="utf-8")
+    page = tables().page(tmp_path)
+    assert "987,654" in page
+    assert page != (RESULTS / "README.md").read_text(encoding="utf-8")
+
+
+def test_there_is_a_result_of_every_benchmark() -> None:
+    assert [path.stem for path in FILES] == sorted(path.stem for path in BENCHMARKS.glob("bench_*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_result_is_a_whole_run_of_committed_code_and_its_median_is_that_of_its_samples(path: Path) -> None:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    assert content["benchmark"] == path.stem
+    assert content["quick"] is False
+    assert content["environment"]["uncommitted_changes"] is False
+    assert len(content["environment"]["commit"]) == 40
+    for row in content["rows"]:
+        assert row["p50"] == statistics.median(row["samples"])
