@@ -12,8 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from memory_storage import MemoryStorage
 
 from hicachectl.runtime.cache import CacheConfig
+from hicachectl.runtime.core import PrefetchWait
 from hicachectl.runtime.eviction import Eviction
 from hicachectl.runtime.layout import Layout
+from hicachectl.runtime.storage.prefetch import PrefetchPolicy
 from hicachectl.runtime.write_policy import WritePolicy
 
 __all__ = ["CacheMachine"]
@@ -38,6 +40,7 @@ def setups(draw: st.DrawFn) -> Setup:
         ghost_entries=draw(st.sampled_from([0, 0, 6])),
         seen_keys=draw(st.sampled_from([0, 8, 512])),
         strict=draw(st.booleans()),
+        prefetch=draw(st.sampled_from([PrefetchWait()] * 3 + [PrefetchWait(PrefetchPolicy.BEST_EFFORT)])),
         storage_queue_pages=draw(st.sampled_from([3, 64, 64])),
     )
     return Setup(
