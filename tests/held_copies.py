@@ -51,7 +51,7 @@ class _Held:
         self._queue = queue
         self._act = act
         self.done = False
-        self.wall_s = 0.0
+        self.wall_s = 1e-5  # from the start: a copy looked at too early must fail for its bytes, not for its clock
         control.pending.append(self)  # type: ignore[arg-type]
 
     def finish(self) -> None:
@@ -61,7 +61,6 @@ class _Held:
             other.finish()
         self._control.pending.remove(self)  # type: ignore[arg-type]
         self._end(self._act(self._control.fails()))
-        self.wall_s = 1e-5
         self.done = True
 
     def _end(self, n: int) -> None:

@@ -36,7 +36,9 @@ def test_a_page_from_storage_never_hangs_in_the_host_tier_under_one_that_left_it
 
 
 def test_pages_read_from_storage_are_pinned_for_their_request_from_the_moment_they_are_visible() -> None:
-    driver = CacheDriver(Setup(CacheConfig(restore="always", strict=True), device_slots=4, host_slots=4, storage="memory"))
+    driver = CacheDriver(
+        Setup(CacheConfig(restore="always", strict=True), device_slots=4, host_slots=4, storage="memory")
+    )
     driver.serve((0, 1), namespace=NAMESPACES[0])
     for path in [(2, 2, 2, 2), (1, 1, 1, 1)]:
         driver.serve(path, namespace=NAMESPACES[0])
