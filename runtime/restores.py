@@ -262,7 +262,7 @@ class Restores:
         """Publish what a load brought up, all or nothing, or give its slots back when it failed."""
         self.loads.remove(ticket)
         ticket.over = True
-        for node in self._core.tree.nodes_between(ticket.lease.node, ticket.start, ticket.end):
+        for node in self._core.tree.path(ticket.lease.node):  # all of it: parts split off outside the range carry it too
             if node.load is ticket:
                 node.load = None
         copy = ticket.copy

@@ -21,7 +21,7 @@ from hicachectl.runtime.write_policy import WritePolicy
 __all__ = ["CacheMachine"]
 
 STEMS = ((0, 0, 0, 0, 0, 0), (0, 0, 1, 0, 1, 1), (1, 0, 0, 2, 2, 2), (1, 1, 1, 1, 1, 1))
-PATHS = st.tuples(st.sampled_from(STEMS), st.integers(1, 6), st.lists(st.integers(0, 1), max_size=1)).map(
+PATHS = st.tuples(st.sampled_from(STEMS), st.integers(2, 6), st.lists(st.integers(0, 1), max_size=1)).map(
     lambda parts: (*parts[0][: parts[1]], *parts[2])
 )
 SPACES = st.sampled_from([NAMESPACES[0]] * 3 + list(NAMESPACES))  # most requests share
@@ -106,6 +106,12 @@ class CacheMachine(RuleBasedStateMachine):
     def traffic(self, paths: list[tuple[int, ...]], namespace: object) -> None:
         for path in paths:
             self.d.serve(path, namespace=namespace)  # type: ignore[arg-type]
+
+    @precondition(has_room)
+    @rule(paths=st.lists(PATHS, min_size=3, max_size=8))
+    def come_back(self, paths: list[tuple[int, ...]]) -> None:
+        for path in [*paths, *paths]:
+            self.d.serve(path, namespace=NAMESPACES[0])
 
     @precondition(has_open)
     @rule(pick=ANY)
@@ -194,8 +200,10 @@ class CacheMachine(RuleBasedStateMachine):
             if self.driver is not None:
                 self.driver.close()
                 type(self).total_steps += self.driver.n_steps
-                for tier, n in self.driver.restored_from.items():
-                    type(self).total_restored[tier.label] += n
+                counters = self.driver.cache.counters
+                restored, read = type(self).total_restored, counters.storage_read_pages
+                restored["storage"] += read
+                restored["host"] += counters.loaded_pages - min(read, counters.loaded_pages)
         finally:
             if self.folder is not None:
                 self.folder.cleanup()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cache_driver import NAMESPACES, CacheDriver, Setup
+from cache_driver import NAMESPACES, CacheDriver, Setup, tokens_of
 from small_cache import SmallCache
 
 from hicachectl.runtime.cache import CacheConfig
@@ -54,4 +54,20 @@ def test_pages_read_from_storage_are_pinned_for_their_request_from_the_moment_th
     assert other.request.allocated is None, "two of four slots are pinned"
     driver.wait(caller)
     assert caller.request.ready_pages == 2
+    driver.close()
+
+
+def test_no_node_remembers_a_load_that_is_over_however_nodes_were_split_meanwhile() -> None:
+    driver = CacheDriver(Setup(CacheConfig(restore="always", strict=True), device_slots=6, host_slots=12))
+    driver.serve((0, 1, 2, 3), namespace=NAMESPACES[0])
+    driver.serve((5, 5, 5, 5), namespace=NAMESPACES[0])  # takes two of the four from the device
+    caller = driver.arrive((0, 1, 2, 3), namespace=NAMESPACES[0])
+    assert caller.request.match.device_pages == 2
+    driver.control.stuck = True
+    driver.restore(caller)
+    assert driver.cache.tree.match(tokens_of((0,))).node.load is not None
+    driver.arrive((0, 7), namespace=NAMESPACES[0])  # splits off a part above the pages being loaded
+    driver.control.stuck = False
+    driver.wait(caller)
+    assert [node.load for node in driver.cache.tree.nodes()] == [None] * driver.cache.tree.n_nodes
     driver.close()
