@@ -13,7 +13,7 @@ STEPS = int(os.environ.get("HICACHECTL_LAW_STEPS", "20000"))
 SEEDS = 8
 SHRINK = os.environ.get("HICACHECTL_LAW_SHRINK", "1") == "1"
 SETTINGS = settings(
-    max_examples=25,
+    max_examples=8,
     stateful_step_count=60,
     deadline=None,
     database=None,

@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ("tests/laws/test_cache_laws.py", "tests/laws/test_tree_model.py", "tests/laws/test_cache_model.py")
-STEPS = "12000"
+STEPS = "6000"
 LIMIT_S = 240
 
 
