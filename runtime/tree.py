@@ -412,7 +412,7 @@ class RadixTree:
         need = n_pages
         blocked: object | None = None
         unbacked: Node | None = None
-        unbacked_pages = 0
+        unbacked_pages = coming = 0
         while need > 0:
             node = queue.pop()
             if node is None:
@@ -425,6 +425,7 @@ class RadixTree:
                 if strict:
                     blocked = holder
                     break
+                coming += len(node.slots[tier])
                 continue
             slots = node.slots[tier]
             have = len(slots)
@@ -433,7 +434,9 @@ class RadixTree:
                 safe = have - len(node.slots[1])
                 if safe > 0:
                     passed_over.append(node)
-                    unbacked, unbacked_pages = node, min(safe, need)
+                    if coming >= need:
+                        continue
+                    unbacked, unbacked_pages = node, min(safe, need - coming)
                     break
             need -= take
             freed.append(slots[have - take :])

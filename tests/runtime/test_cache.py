@@ -117,7 +117,7 @@ def test_a_failed_load_costs_a_recompute_and_says_so() -> None:
 
 
 def test_a_request_that_does_not_wait_computes_and_the_late_copy_gives_its_slots_back() -> None:
-    driver = small(device_slots=8)
+    driver = small(device_slots=8, host_slots=16)
     driver.serve((0, 1), namespace=EMPTY)
     driver.serve((2, 2, 2, 2, 2, 2, 2), namespace=EMPTY)
     driver.serve((3,), namespace=EMPTY)
