@@ -166,10 +166,13 @@ class RadixTree:
     def lease_node(self, node: Node) -> Lease:
         """Pin `node` and its ancestors."""
         self.active_leases += 1
-        above: Node | None = node
-        while above is not None:
-            above.leases += 1
-            above = above.parent
+        root = node
+        while root.parent is not None:
+            root.leases += 1
+            root = root.parent
+        root.leases += 1
+        if self._roots.setdefault(root.namespace, root) is not root:
+            raise InvariantBroken(f"{node!r} was matched before its namespace was forgotten, and leased after")
         return Lease(self, node)
 
     def extend_lease(self, lease: Lease, node: Node) -> None:
@@ -195,6 +198,8 @@ class RadixTree:
                 raise InvariantBroken(f"{node!r} has a negative lease count")
             if not node.leases and node.parent is not None:
                 self._enqueue(node)
+            elif node.parent is None:
+                self._forget_root(node)
             node = node.parent
 
     def touch(self, node: Node, *, counted_pages: int = 0, priority: int = 0) -> int:
@@ -498,6 +503,13 @@ class RadixTree:
             queue.discard(node)
         self.n_nodes -= 1
         node.n_pages = 0
+        if parent.parent is None:
+            self._forget_root(parent)
+
+    def _forget_root(self, root: Node) -> None:
+        """Drop the root of a namespace that holds nothing and that nobody leases: salts may come without end."""
+        if not root.children and not root.leases:
+            self._roots.pop(root.namespace, None)
 
     def _announce(self, node: Node, tier: Tier, keep: int, have: int) -> None:
         """Tell the observer which pages leave, split by whether another tier still holds them."""
