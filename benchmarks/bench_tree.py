@@ -343,7 +343,7 @@ def _memory(page_tokens: int, size: Size, sequences: Sequences) -> Iterator[Row]
     )
     yield Row(
         "memory a cached token, tree and slot allocators", "bytes", ((of_tree + of_slots) / n_tokens,),
-        limit if page_tokens > 1 else None, "free lists and bitmaps of both tiers, as large as the pools",
+        limit, "free lists and bitmaps of both tiers, as large as the pools",
     )  # fmt: skip
 
 

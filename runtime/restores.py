@@ -36,6 +36,8 @@ class Restores:
         self._rooms = rooms
         self._prefetcher = prefetcher
         self.loads: deque[LoadTicket] = deque()
+        self._readers: dict[LoadTicket, Request] = {}
+        """Who waits for a read from storage: its lease must reach the new pages before the load's own lease ends."""
 
     def poll(self) -> None:
         """Publish what has arrived, in path order. Never waits."""
@@ -170,6 +172,7 @@ class Restores:
         )
         self.loads.append(ticket)
         request.loads.append(ticket)
+        self._readers[ticket] = request
 
     def _page_buffers(self, host_slots: Slots) -> tuple[list[PageBytes], list[PageBytes] | None]:
         """Return one writable buffer a page: the pool's own memory where a page is contiguous, staging otherwise."""
@@ -259,7 +262,7 @@ class Restores:
         """Publish what a load brought up, all or nothing, or give its slots back when it failed."""
         self.loads.remove(ticket)
         ticket.over = True
-        for node in self._core.tree.nodes_between(ticket.lease.node, ticket.start, ticket.end):
+        for node in self._core.tree.path(ticket.lease.node):  # all of it: parts split off outside the range carry it too
             if node.load is ticket:
                 node.load = None
         copy = ticket.copy
@@ -316,6 +319,8 @@ class Restores:
             if self._adopt_host(node, start, end, ticket.host_slots):
                 self._core.tell_pages(node, start, end, HOST)
             self._core.remember(ticket.keys, start, end, SeenFlag.PUBLISHED | SeenFlag.BACKED_UP | SeenFlag.STORED)
+            if (reader := self._readers.get(ticket)) is not None:
+                self._extend_to(reader, end)
         self._core.tell_pages(node, start, end, DEVICE)
         n = end - start
         ticket.device_slots, ticket.host_slots, ticket.start, ticket.arrived = NO_SLOTS, NO_SLOTS, end, end
@@ -364,10 +369,11 @@ class Restores:
             request.restore_s = perf_counter() - request.restore_began_s
         ready = match.device_pages
         for ticket in request.loads:
+            self._readers.pop(ticket, None)
+        for ticket in request.loads:
             arrived = min(ticket.arrived, match.logical_pages) if ticket.read is None else ticket.arrived
             if not ticket.over or arrived <= ready:
                 break
-            self._extend_to(request, arrived)
             ready = arrived
         request.ready_pages = request.used_pages = ready
         request.restored_host_pages = max(0, min(ready, match.logical_pages) - match.device_pages)

@@ -1,7 +1,7 @@
 """Page keys kept sparsely on the nodes of a tree: at most 2 bytes a token, those between hashed again when asked for. Pure.
 
 Page i (absolute, from 0) keeps its 32-byte key when (i + 1) is a multiple of the stride: every page from 16 tokens up, one
-in 16 at page 1. A node holds the keys kept of its own pages, concatenated.
+in 32 at page 1 (1 byte a token, where slots and tokens take 12 already). A node holds the keys kept of its own pages, concatenated.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["kept_bytes", "keys_of", "stride_of", "trail"]
 
-_TOKENS_A_KEY = 16
+_ALL_KEYS_FROM_TOKENS = 16
+_TOKENS_A_KEY = 32
 
 
 def stride_of(page_tokens: int) -> int:
     """Return how many pages share one kept key. Pure."""
-    return max(1, _TOKENS_A_KEY // page_tokens)
+    return 1 if page_tokens >= _ALL_KEYS_FROM_TOKENS else max(1, _TOKENS_A_KEY // page_tokens)
 
 
 def kept_bytes(start: int, end: int, stride: int) -> int:

@@ -4,7 +4,8 @@
     free list         owned here; `alloc` moves slots to the caller, `free` takes them back
     everything else   owned by the caller (tree or transfer) until it frees them
 
-A free list (4 bytes a slot) says in which order slots go out, a bitmap (1 byte a slot) who holds each. Allocation prefers
+A free list says in which order slots go out (4 bytes a free slot; slots never handed out take none under lifo), a bitmap
+(1 byte a slot) who holds each. Allocation prefers
 a run of consecutive slots, because runs move as one: it looks at the end of the free list where slots come from, a few
 times the wanted count deep, and takes the wanted count in list order when there is no run.
 """
@@ -27,6 +28,7 @@ Order = Literal["lifo", "fifo"]
 _LOOK_TIMES = 4
 _LOOK_LEAST_SLOTS = 256
 _LOOK_BEYOND_SLOTS = 4096
+_LEAST_LIST = 64  # entries the free list keeps room for
 
 
 class SlotAllocator:
@@ -49,10 +51,11 @@ class SlotAllocator:
         self.order: Order = order
         self.n_slots = n_slots
         self._lifo = order == "lifo"
-        # lifo: a stack, `_list[:_n_free]`, top last. fifo: a ring, `_n_free` entries from `_head`, oldest first.
-        self._list: Slots = np.arange(n_slots, dtype=np.int32)
-        if self._lifo:
-            self._list = np.ascontiguousarray(self._list[::-1])
+        # lifo: a stack, `_list[:_top]`, top last, over the slots never handed out, `[_fresh, n_slots)`, lowest first; it
+        # grows and shrinks with what it holds. fifo: a ring, `_n_free` entries from `_head`, oldest first.
+        self._top = 0
+        self._fresh = 0 if self._lifo else n_slots
+        self._list: Slots = np.empty(_LEAST_LIST, np.int32) if self._lifo else np.arange(n_slots, dtype=np.int32)
         self._head = 0
         self._n_free = n_slots
         self._used: NDArray[np.bool_] = np.zeros(n_slots, dtype=np.bool_)
@@ -67,7 +70,7 @@ class SlotAllocator:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the free list and the bitmap: 5 a slot."""
+        """Bytes of the free list and the bitmap: at most 9 a slot under lifo (while the list grows), 1 when all are handed out."""
         return self._list.nbytes + self._used.nbytes
 
     def is_used(self, slots: Slots) -> NDArray[np.bool_]:
@@ -154,7 +157,10 @@ class SlotAllocator:
     def _front(self, n: int) -> Slots:
         """Copy the next `n` slots to go out, first one first."""
         if self._lifo:
-            return self._list[self._n_free - n : self._n_free][::-1].copy()
+            if n <= self._top:
+                return self._list[self._top - n : self._top][::-1].copy()
+            fresh = np.arange(self._fresh, self._fresh + n - self._top, dtype=np.int32)
+            return np.concatenate((self._list[: self._top][::-1], fresh)) if self._top else fresh
         end = self._head + n
         if end <= self.n_slots:
             return self._list[self._head : end].copy()
@@ -162,19 +168,34 @@ class SlotAllocator:
 
     def _take(self, skip: int, n: int) -> None:
         """Remove `n` entries of the free list, after the first `skip` to go out, which keep their order."""
-        if skip:
-            kept = self._front(skip)
-            if self._lifo:
-                self._list[self._n_free - n - skip : self._n_free - n] = kept[::-1]
-            else:
+        kept = self._front(skip) if skip else None
+        if self._lifo:
+            from_stack = min(skip + n, self._top)
+            self._fresh += skip + n - from_stack
+            self._top -= from_stack
+            if kept is not None:
+                self._push(kept[::-1])
+            elif len(self._list) > max(_LEAST_LIST, 4 * self._top):
+                self._list = self._list[: 2 * self._top + _LEAST_LIST].copy()
+        else:
+            if kept is not None:
                 self._list[(self._head + n + np.arange(skip)) % self.n_slots] = kept
-        self._n_free -= n
-        if not self._lifo:
             self._head = (self._head + n) % self.n_slots
+        self._n_free -= n
+
+    def _push(self, slots: Slots) -> None:
+        """Put slots on the stack, the last one on top."""
+        end = self._top + len(slots)
+        if end > len(self._list):
+            grown = np.empty(min(self.n_slots, max(end, 2 * len(self._list))), np.int32)
+            grown[: self._top] = self._list[: self._top]
+            self._list = grown
+        self._list[self._top : end] = slots
+        self._top = end
 
     def _put(self, slots: Slots, n: int) -> None:
         if self._lifo:
-            self._list[self._n_free : self._n_free + n] = slots
+            self._push(slots)
         else:
             tail = (self._head + self._n_free) % self.n_slots
             first = min(n, self.n_slots - tail)

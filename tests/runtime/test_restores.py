@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from cache_driver import NAMESPACES, CacheDriver, Setup, tokens_of
 from small_cache import SmallCache
 
+from hicachectl.runtime.cache import CacheConfig
 from hicachectl.runtime.tiers import Tier
 from hicachectl.runtime.write_policy import WritePolicy
 
@@ -31,3 +33,41 @@ def test_a_page_from_storage_never_hangs_in_the_host_tier_under_one_that_left_it
         assert small.cache.drain(30)
         small.cache.check()
         assert len(small.resident(Tier.HOST)) == 4
+
+
+def test_pages_read_from_storage_are_pinned_for_their_request_from_the_moment_they_are_visible() -> None:
+    driver = CacheDriver(Setup(CacheConfig(restore="always", strict=True), device_slots=4, host_slots=4, storage="memory"))
+    driver.serve((0, 1), namespace=NAMESPACES[0])
+    for path in [(2, 2, 2, 2), (1, 1, 1, 1)]:
+        driver.serve(path, namespace=NAMESPACES[0])
+        driver.drain()
+    caller = driver.arrive((0, 1), namespace=NAMESPACES[0])
+    assert caller.request.storage_pages == 2
+    driver.restore(caller)
+    while driver.control.pending:
+        driver.control.finish_all()
+        driver.cache.tick()
+    other = driver.arrive((3, 3, 3, 3), namespace=NAMESPACES[0])
+    driver.restore(other)
+    driver.wait(other)
+    driver.allocate(other, 4)
+    assert other.request.allocated is None, "two of four slots are pinned"
+    driver.wait(caller)
+    assert caller.request.ready_pages == 2
+    driver.close()
+
+
+def test_no_node_remembers_a_load_that_is_over_however_nodes_were_split_meanwhile() -> None:
+    driver = CacheDriver(Setup(CacheConfig(restore="always", strict=True), device_slots=6, host_slots=12))
+    driver.serve((0, 1, 2, 3), namespace=NAMESPACES[0])
+    driver.serve((5, 5, 5, 5), namespace=NAMESPACES[0])  # takes two of the four from the device
+    caller = driver.arrive((0, 1, 2, 3), namespace=NAMESPACES[0])
+    assert caller.request.match.device_pages == 2
+    driver.control.stuck = True
+    driver.restore(caller)
+    assert driver.cache.tree.match(tokens_of((0,))).node.load is not None
+    driver.arrive((0, 7), namespace=NAMESPACES[0])  # splits off a part above the pages being loaded
+    driver.control.stuck = False
+    driver.wait(caller)
+    assert [node.load for node in driver.cache.tree.nodes()] == [None] * driver.cache.tree.n_nodes
+    driver.close()

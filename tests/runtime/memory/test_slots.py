@@ -180,13 +180,37 @@ def test_check_shows_both_sides_when_the_bitmap_and_the_free_list_disagree() -> 
 
 def test_check_finds_a_slot_twice_in_the_free_list() -> None:
     allocator = SlotAllocator(8)
+    slots = allocator.alloc(8)
+    assert slots is not None
+    allocator.free(slots)
     allocator._list[0] = allocator._list[1]
     with pytest.raises(InvariantBroken, match="8 entries but 7 different"):
         allocator.check()
 
 
-def test_the_allocator_takes_five_bytes_a_slot() -> None:
-    assert SlotAllocator(1000).nbytes == 5000
+def test_an_allocator_with_everything_handed_out_takes_a_byte_a_slot() -> None:
+    allocator = SlotAllocator(100_000)
+    slots = allocator.alloc(100_000)
+    assert slots is not None
+    assert allocator.nbytes < 1.01 * 100_000
+    allocator.free(slots)
+    assert allocator.nbytes <= 5.01 * 100_000
+    assert allocator.alloc(100_000) is not None
+    assert allocator.nbytes < 1.01 * 100_000
+
+
+def test_slots_never_handed_out_go_out_after_those_freed_and_before_none_is_left() -> None:
+    allocator = SlotAllocator(8)
+    first = allocator.alloc(3)
+    assert first is not None
+    allocator.free(first[1:2])
+    assert allocator.alloc(1) == np.array([1])
+    allocator.free(first)
+    rest = allocator.alloc(8)
+    assert rest is not None
+    assert sorted(rest.tolist()) == list(range(8))
+    assert allocator.alloc(1) is None
+    allocator.check()
 
 
 def test_a_pool_without_slots_or_with_an_unknown_order_is_refused() -> None:
