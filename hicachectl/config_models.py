@@ -65,7 +65,9 @@ class RunConfig(_Section):
         default="multi-turn", description="class of the synthetic workload, used without a trace"
     )
     seed: int = Field(default=0, ge=0, lt=1 << 63, description="seed of the synthetic workload and of sampling")
-    limit: int | None = Field(default=None, ge=1, description="stop after this many requests; null = all")
+    limit: int | None = Field(
+        default=None, ge=1, description="replay the first so many requests of the workload; null = all"
+    )
     session_gap_s: float = Field(
         default=60.0,
         ge=0,

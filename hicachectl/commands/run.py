@@ -42,7 +42,7 @@ def command(
     trace: Annotated[Text, _option("--trace", "Trace to replay; its format is told from its content.", _WORKLOAD, "FILE")] = None,
     synthetic: Annotated[Text, _option("--synthetic", "agent, multi-turn, shared-system or one-shot; without a trace.", _WORKLOAD, "CLASS")] = None,
     seed: Annotated[Text, _option("--seed", "Seed of the synthetic workload.", _WORKLOAD, "N")] = None,
-    limit: Annotated[Text, _option("--limit", "Stop after N requests.", _WORKLOAD, "N")] = None,
+    limit: Annotated[Text, _option("--limit", "Replay the first N requests of the workload.", _WORKLOAD, "N")] = None,
     session_gap: Annotated[Text, _option("--session-gap", "Seconds between session starts of a trace with relative times.", _WORKLOAD, "S")] = None,
     profile: Annotated[Text, _option("--profile", "Profile that supplies what is not given.", _WORKLOAD, "NAME|FILE", autocompletion=profile_names)] = None,
     geometry: Annotated[Text, _option("--geometry", "KV geometry preset, such as qwen3-8b or tiny-64k.", _TIERS, "NAME")] = None,

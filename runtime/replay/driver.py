@@ -32,7 +32,7 @@ from hicachectl.runtime.metric_feed import MetricFeed
 from hicachectl.runtime.metrics import Metrics
 from hicachectl.runtime.replay.content import PageContent
 from hicachectl.runtime.replay.record import Recorder
-from hicachectl.runtime.replay.request import Trace, TraceInfo, TraceRequest
+from hicachectl.runtime.replay.request import Trace, TraceInfo, TraceRequest, longest_input_tokens
 from hicachectl.runtime.replay.tokens import TokenMaker, check_page_tokens
 from hicachectl.runtime.storage.file import FileStorage
 from hicachectl.runtime.storage.object_keys import ObjectSpec, whole
@@ -87,7 +87,7 @@ class Stop(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReplayConfig:
-    """What to replay on. `device_slots` None = as many as the longest request needs; `host_slots` 0 = no host tier.
+    """What to replay on. `device_slots` None = as many as the longest request within `limit` needs; `host_slots` 0 = no host tier.
 
     `storage_path` None = no L3. `trace_name` is for the report only.
     """
@@ -126,7 +126,7 @@ class Replay:
         self.trace = trace
         self.info = info if info is not None else trace.info()
         self.page_note = check_page_tokens(self.info.block_tokens, geometry.page_tokens)
-        longest = max(1, self.info.max_input_tokens // geometry.page_tokens)
+        longest = max(1, longest_input_tokens(trace, self.info, config.limit) // geometry.page_tokens)
         self.longest_pages = longest
         self.device_slots = longest if config.device_slots is None else config.device_slots
         require_room(longest, self.device_slots)
