@@ -19,7 +19,7 @@ from hicachectl.runtime.eviction import Eviction
 from hicachectl.runtime.geometry import KVGeometry, preset
 from hicachectl.runtime.keytable import table_bytes
 from hicachectl.runtime.layout import Backend, Layout, require_compatible
-from hicachectl.runtime.replay.driver import ReplayConfig, Verify
+from hicachectl.runtime.replay.driver import ComputeSource, ReplayConfig, Verify
 from hicachectl.runtime.replay.request import Trace, TraceInfo, longest_input_tokens
 from hicachectl.runtime.replay.synthetic import synthetic
 from hicachectl.runtime.replay.tokens import check_page_tokens
@@ -114,6 +114,9 @@ def plan_run(run: RunConfig) -> RunPlan:
         verify=Verify.parse(run.verify),
         limit=run.limit,
         trace_name=name,
+        compute=ComputeSource(
+            None if run.compute.model is None else preset(run.compute.model, run.page_tokens), run.compute.hardware
+        ),
     )
     return RunPlan(
         trace, info, replay, run.storage_path == "auto", longest, terms, tuple(_warnings(run, device_slots, longest))

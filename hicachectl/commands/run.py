@@ -242,7 +242,8 @@ def _stop_on_signal(replay: Replay) -> Iterator[_Stopped]:
 _NULL_REASONS = {
     "d1": "no page was asked for", "d2": "no token was asked for", "d3": "no whole page was asked for",
     "bytes_per_s": "nothing moved on this path", "transfers": "storage moves page by page", "submissions": "not counted on this path",
-    "segments": "not counted on this path", "refused": "not refused", "requests_per_s": "no time passed",
+    "segments": "not counted on this path", "refused": "not refused", "requests_per_s": "no time passed", "model": "run.compute.model is null",
+    "hardware": "run.compute.hardware is null", "bytes_per_token": "run.compute.model is null", "at_model_size": "run.compute.model is null",
 }  # fmt: skip
 
 

@@ -58,6 +58,17 @@ def _trust(report: ReplayReport) -> Iterator[Advice]:
 
 
 def _pay(report: ReplayReport) -> Iterator[Advice]:
+    if has_lower_tier(report) and not report.compute.same_as_geometry:
+        model, tokens = report.compute, report.pools.page_tokens
+        size = ""
+        if model.model is not None and model.bytes_per_token is not None:
+            page = tokens * model.bytes_per_token
+            slots = report.pools.device_slots + report.pools.host_slots
+            size = f"; with --geometry {model.model} a page is {format_bytes(page)} and these pools are {format_bytes(slots * page)} of memory"
+        yield Advice(
+            f"This run shows how the tiers work. For a verdict give one model to --geometry and to run.compute, and pools that this "
+            f"machine holds (--host-slots, --limit){size}."
+        )
     if report.pages_restored and report.gain.net_s <= 0 and report.policies["restore"] == "always":
         yield Advice("Restoring every hit cost more than it saved: let the cost model choose.", "--restore cost")
     if _share(report, "restore_dearer") > _LARGE_SHARE and report.policies["restore"] == "cost":

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["render_report"]
 
 _GLUE = "\ue000"  # a private character that is no space, gone before anything is written
-_STYLES = {"YES": "ok", "NO": "warn", "OPEN": "note"}
+_STYLES = {"YES": "ok", "NO": "warn", "DEMO": "note", "OPEN": "note"}
 
 
 def render_report(screen: Screen, report: ReplayReport, *, command: str = "hicachectl run") -> None:

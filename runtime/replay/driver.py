@@ -40,7 +40,7 @@ from hicachectl.runtime.tiers import Tier
 from hicachectl.runtime.transfer.backends import make_backend
 from hicachectl.runtime.transfer.engine import TransferEngine
 
-__all__ = ["PageMismatch", "Replay", "ReplayConfig", "Stop", "Verify"]
+__all__ = ["ComputeSource", "PageMismatch", "Replay", "ReplayConfig", "Stop", "Verify"]
 
 
 class PageMismatch(HicacheError):
@@ -86,6 +86,14 @@ class Stop(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class ComputeSource:
+    """Whose prefill the recompute cost describes: a model (None = not said), and what it ran on, in words."""
+
+    model: KVGeometry | None = None
+    hardware: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ReplayConfig:
     """What to replay on. `device_slots` None = as many as the longest request within `limit` needs; `host_slots` 0 = no host tier.
 
@@ -104,6 +112,7 @@ class ReplayConfig:
     verify: Verify = Verify(1)
     limit: int | None = None
     trace_name: str = "trace"
+    compute: ComputeSource = ComputeSource()
 
 
 class Replay:
