@@ -12,6 +12,7 @@ from hicachectl.runtime.replay.latency import latency_histogram
 from hicachectl.runtime.replay.report import (
     ByTier,
     Compute,
+    Earlier,
     Gain,
     HitRates,
     LayoutCost,
@@ -69,6 +70,7 @@ def all_tiers() -> ReplayReport:
         layouts_pages=128, restore_wait=Quantiles(310, 0.012, 0.0049, 0.0572, 0.06), restore_wait_histogram=latency_histogram(waits),
         ttft_modelled=Quantiles(710, 0.11, 0.09, 0.31, 0.4), ttft_modelled_device_only=Quantiles(710, 0.19, 0.18, 0.42, 0.45),
         gain=Gain(61.25, 3.72, 57.53, 4.30, gain_at_model_size(61.25, 3.72, 0.97, 1.0)),
+        earlier=Earlier(0, 0, 0),
         compute=Compute("tiny-64k", "an imagined card", 128, True),
         cost_model=CostState(
             (path_state("host_read", FitMethod.FITTED, 310, 1.05e-4, 2.9e-10), path_state("host_write", FitMethod.FITTED, 700, 7.4e-5, 3.4e-10),
@@ -110,7 +112,7 @@ def costly() -> ReplayReport:
     """Restores that cost more than they save, cut off by Ctrl-C, half verified."""
     full = all_tiers()
     return replace(
-        full, stop="interrupted", requests=400, gain=Gain(0.31, 2.9, -2.59, 4.3), verify="sample:2", pages_verified=1_494,
+        full, stop="interrupted", requests=400, earlier=Earlier(2_100, 700, 650), gain=Gain(0.31, 2.9, -2.59, 4.3), verify="sample:2", pages_verified=1_494,
         missed_tokens_by_reason=missed(not_backed_up=1_255_936, in_flight=1_000_000), policies={**full.policies, "write_policy": "write_back"},
         reuse=replace(full.reuse, bound_reached=True),
     )  # fmt: skip

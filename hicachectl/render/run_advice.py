@@ -35,7 +35,15 @@ class Advice:
 
 def advice(report: ReplayReport) -> tuple[Advice, ...]:
     """Say what to do next, most important first."""
-    found = [*_trust(report), *_pay(report), *_size(report), *_policy(report), *_copies(report), *_more(report)]
+    found = [
+        *_trust(report),
+        *_equal_beginnings(report),
+        *_pay(report),
+        *_size(report),
+        *_policy(report),
+        *_copies(report),
+        *_more(report),
+    ]
     return tuple(found) or (Advice("Nothing to change: this is what these tiers give on this traffic."),)
 
 
@@ -78,6 +86,16 @@ def _pay(report: ReplayReport) -> Iterator[Advice]:
         )
 
 
+def _equal_beginnings(report: ReplayReport) -> Iterator[Advice]:
+    earlier = report.earlier
+    if earlier.held_pages:
+        yield Advice(
+            f"The storage folder was not empty ({format_count(earlier.held_pages)} pages, {format_count(earlier.hit_pages)} hits "
+            "come from before this run); to compare settings start each run from a fresh folder.",
+            "--storage-path auto",
+        )
+
+
 def _size(report: ReplayReport) -> Iterator[Advice]:
     pools, reuse = report.pools, report.reuse
     if not reuse.pages_for_all_hits:
@@ -104,7 +122,7 @@ def _size(report: ReplayReport) -> Iterator[Advice]:
         )
         yield Advice(
             f"More host memory still helps: {twice}{_pages(report, reuse.plateau_pages)} hit {left - _GROW_POINTS:.1f} points more, "
-            f"within 1 point of all there is to hit{now}.",
+            f"within 1 point of all that this traffic repeats{now}.",
             f"--host-slots {2 * pools.host_slots if twice else reuse.plateau_pages}",
         )
     elif plateau < pools.host_slots:

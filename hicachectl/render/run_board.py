@@ -138,6 +138,7 @@ class Board:
         texts = [
             "  ".join(head),
             *layout(self._tiers(first, last), width),
+            *([f"L3 held {format_count(replay.held_at_start)} pages at the start"] if replay.held_at_start else []),
             self._restores(first),
             *self._misses(),
             self._sum(),

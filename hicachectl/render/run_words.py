@@ -46,7 +46,10 @@ MISS_WORDS = {
 }
 """The reasons of `MissReason`, for people."""
 
-LRU_HITS = "LRU hits: share of whole pages that one exact LRU cache of this size hits on this traffic; no limit: all there is to hit."
+LRU_HITS = (
+    "LRU hits: share of whole pages that one exact LRU cache of this size, empty at the start, hits on this traffic; "
+    "every reuse: the smallest that hits each page that comes back, as large as the largest reuse distance."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +267,13 @@ def caveats(report: ReplayReport) -> tuple[str, ...]:
     if report.pools.device == "cpu":
         texts.append(
             "The device tier is memory of this host (device cpu): host rates and restore times are memory copies, not a link to an accelerator."
+        )
+    earlier = report.earlier
+    if earlier.held_pages:
+        texts.append(
+            f"The storage folder held {_pages(earlier.held_pages)} from before this run: {format_count(earlier.hit_pages)} of "
+            f"{format_count(report.pages_hit)} hits are pages this run had not met before, {format_count(earlier.restored_pages)} of them restored. "
+            + ("A run from a fresh folder hits fewer." if earlier.hit_pages else "A fresh folder hits the same.")
         )
     if "storage_to_host" in report.paths and report.paths["storage_to_host"].pages:
         texts.append("Storage reads may have come from the page cache of this host.")

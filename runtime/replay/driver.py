@@ -152,6 +152,8 @@ class Replay:
         self.host_pool: HostPool | None = None
         self.engine: TransferEngine | None = None
         self.storage: FileStorage | None = None
+        self.held_at_start = 0
+        """Pages of this geometry and layout that the storage folder held when it was opened, whatever trace they are of."""
         self._feed: MetricFeed | None = None
         self._stop = False
         self._abandoned = False
@@ -171,6 +173,7 @@ class Replay:
                     n_layers=geometry.n_layers,
                 )
                 self.storage = FileStorage(config.storage_path, config.storage_bytes, whole(spec, geometry.page_bytes))
+                self.held_at_start = self.storage.scan.n_objects
             self.cache = HierarchicalCache(
                 self.device_pool,
                 self.host_pool,

@@ -33,6 +33,7 @@ from hicachectl.runtime.transfer.backends import Direction
 __all__ = [
     "ByTier",
     "Compute",
+    "Earlier",
     "Gain",
     "GainAtModelSize",
     "HitRates",
@@ -171,6 +172,19 @@ class Compute:
 
 
 @dataclass(frozen=True, slots=True)
+class Earlier:
+    """What an earlier run left in the storage folder, in pages, and what this one had of it.
+
+    `held_pages` lay there at the start. `hit_pages` hit although this replay had not met them before, so a fresh folder
+    would have missed them; `restored_pages` of them were brought up. Runs compare only from equal beginnings.
+    """
+
+    held_pages: int
+    hit_pages: int
+    restored_pages: int
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
     """Hits of requests `[start, end)` of the replay, as fractions of their input tokens."""
 
@@ -217,6 +231,7 @@ class ReplayReport:
     restore_wait_histogram: LatencyHistogram
     ttft_modelled: Quantiles
     ttft_modelled_device_only: Quantiles
+    earlier: Earlier
     gain: Gain
     compute: Compute
     cost_model: CostState
@@ -301,6 +316,7 @@ def make_report(replay: Replay, stop: Stop, *, n_windows: int = 60) -> ReplayRep
         restore_wait_histogram=latency_histogram(waits),
         ttft_modelled=_quantiles(recorder.column("ttft_s")),
         ttft_modelled_device_only=_quantiles(recorder.column("ttft_device_only_s")),
+        earlier=Earlier(replay.held_at_start, recorder.earlier_hit_pages, recorder.earlier_restored_pages),
         gain=_gain(replay),
         compute=_compute(config),
         cost_model=config.costs.state(),

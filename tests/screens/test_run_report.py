@@ -120,3 +120,11 @@ def test_advice_names_flags_that_run_knows() -> None:
     }
     assert "--host-slots" in flags
     assert [flag for flag in sorted(flags) if flag not in told] == []
+
+
+def test_a_folder_that_held_pages_is_told_and_a_fresh_one_advised() -> None:
+    text = " ".join(drawn("costly", 120).split())
+    assert "held 2 100 pages from before this run: 700 of 3 809 hits" in text
+    assert "all there is to hit" not in text
+    assert "--storage-path auto" in [item.flags for item in advice(costly())]
+    assert "--storage-path auto" not in [item.flags for item in advice(all_tiers())]
