@@ -51,7 +51,7 @@ class ComputeConfig(_Section):
         json_schema_extra={"want": "the name of a geometry preset, or null"},
     )
     hardware: str | None = Field(
-        default="one NVIDIA H200, eager attention",
+        default="NVIDIA H200, eager",
         min_length=1,
         description="what that prefill runs on, in words; null = not said",
     )

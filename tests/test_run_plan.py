@@ -7,7 +7,10 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import pytest
+from cli_runner import call
 
+from hicachectl.config_keys import catalogue
 from hicachectl.config_models import RunConfig
 from hicachectl.run_plan import plan_run
 from hicachectl.runtime.replay.synthetic import synthetic
@@ -45,3 +48,19 @@ def test_a_short_try_of_a_large_geometry_fits_where_the_whole_trace_would_not(tm
     trace = trace_of(tmp_path / "trace.jsonl", 1, 1, 900_000)
     plan = plan_run(RunConfig(trace=trace, limit=2, geometry="qwen3-8b", host_slots=2))
     assert dict(plan.memory_terms)["device pool"] == 512 * 147_456
+
+
+@pytest.mark.parametrize("columns", ["80", "100", "120"])
+def test_the_preflight_is_a_table_at_80_columns_with_null_and_sizes_with_units(
+    columns: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = call("run", "--check", "--limit", "3", env={"COLUMNS": columns})
+    assert ran.code == 0
+    lines = ran.out.splitlines()
+    assert max(map(len, lines)) <= int(columns)
+    rows = {line.split()[0]: line.split() for line in lines if line.startswith("run.")}
+    assert set(rows) | {"profile"} == set(catalogue())
+    assert rows["run.report"][1] == "null"
+    assert rows["run.storage_bytes"][1:4] == ["536870912", "(512.0", "MiB)"]
+    assert "None" not in ran.out
