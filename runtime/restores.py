@@ -7,7 +7,6 @@ from time import perf_counter
 
 import numpy as np
 
-from hicachectl.errors import StorageError
 from hicachectl.runtime import decide
 from hicachectl.runtime.core import CacheCore, Restored, split_keys
 from hicachectl.runtime.cost import Path
@@ -18,7 +17,7 @@ from hicachectl.runtime.rooms import Rooms
 from hicachectl.runtime.seen import SeenFlag
 from hicachectl.runtime.storage.base import PageBytes
 from hicachectl.runtime.storage.prefetch import Prefetcher
-from hicachectl.runtime.tickets import LoadTicket
+from hicachectl.runtime.tickets import Copy, LoadTicket, ReadOp
 from hicachectl.runtime.tiers import Tier
 from hicachectl.runtime.tree import NO_SLOTS, Node, Slots
 from hicachectl.runtime.write_policy import WritePolicy
@@ -81,12 +80,8 @@ class Restores:
         """Return how many leading pages of `[start, end)` storage holds; a storage that fails holds none."""
         if self._core.storage is None or keys is None or start >= end:
             return 0
-        names = split_keys(keys, start, end)
-        try:
-            return self._core.storage.exists_prefix(names)
-        except StorageError as error:
-            self._core.counters.storage_failed(error.fault.value)
-            return 0
+        storage, names = self._core.storage, split_keys(keys, start, end)
+        return self._core.attempt("storage", lambda: storage.exists_prefix(names)) or 0
 
     def _join_running_loads(self, request: Request) -> int:
         """Wait with loads other requests started for the same pages instead of copying twice; returns how far they reach."""
@@ -116,15 +111,23 @@ class Restores:
             request.cut_reason = MissReason.IN_FLIGHT
             request.planned_pages = start
             return
-        lease = self._core.tree.lease_node(request.lease.node)
-        device_slots = self._core.device_slots.alloc(end - start)
+        engine, device_slots = self._core.engine, self._core.device_slots.alloc(end - start)
         assert device_slots is not None
-        host_slots = self._core.tree.slots_between(lease.node, HOST, start, end)
+        host_slots = self._core.tree.slots_between(request.lease.node, HOST, start, end)
+        copy: Copy | None = None
+        try:
+            copy = self._core.attempt("transfer_load", lambda: engine.load(host_slots, device_slots))
+        finally:
+            if copy is None:
+                self._core.device_slots.free(device_slots)
+        if copy is None:
+            return  # planned and not there: failed
         after = request.loads[-1] if request.loads else None
+        lease = self._core.tree.lease_node(request.lease.node)
         ticket = LoadTicket(
-            lease, request.tokens, request.keys, start, end, device_slots, host_slots, None, None, after, arrived=start
-        )
-        ticket.copy = self._core.engine.load(host_slots, device_slots)
+            request.serial, lease, request.tokens, request.keys, start, end, device_slots, host_slots, copy, None, after,
+            arrived=start,
+        )  # fmt: skip
         for node in (
             self._core.tree.isolate(lease.node, start, end)
             if self._core.tree.eviction.needs_uniform_entry
@@ -153,9 +156,19 @@ class Restores:
         pages, buffers = self._page_buffers(host_slots)
         after = request.loads[-1] if request.loads else None
         patience = self._core.config.prefetch.seconds(n * self._core.page_tokens)
-        read = self._prefetcher.submit(split_keys(request.keys, start, start + n), pages)
+        prefetcher, names = self._prefetcher, split_keys(request.keys, start, start + n)
+        read: ReadOp | None = None
+        try:
+            read = self._core.attempt("storage", lambda: prefetcher.submit(names, pages))
+        finally:
+            if read is None:
+                self._core.device_slots.free(device_slots)
+                self._core.host_slots.free(host_slots)
+        if read is None:
+            return  # planned and not there: failed
         lease = self._core.tree.lease_node(request.lease.node)
         ticket = LoadTicket(
+            request.serial,
             lease,
             request.tokens,
             request.keys,
@@ -201,7 +214,13 @@ class Restores:
                 for slot, buffer in zip(ticket.host_slots.tolist(), ticket.buffers, strict=False):
                     self._core.host_pool.write_page(slot, buffer)
                 ticket.buffers = None
-            ticket.copy = self._core.engine.load(ticket.host_slots, ticket.device_slots)
+            engine = self._core.engine
+            ticket.copy = self._core.attempt(
+                "transfer_load", lambda: engine.load(ticket.host_slots, ticket.device_slots)
+            )
+            if ticket.copy is None:
+                self._trim_load(ticket, ticket.start)
+                return True
         return ticket.copy.done
 
     def _account_read(self, ticket: LoadTicket, n_ok: int) -> None:
@@ -262,7 +281,9 @@ class Restores:
         """Publish what a load brought up, all or nothing, or give its slots back when it failed."""
         self.loads.remove(ticket)
         ticket.over = True
-        for node in self._core.tree.path(ticket.lease.node):  # all of it: parts split off outside the range carry it too
+        for node in self._core.tree.path(
+            ticket.lease.node
+        ):  # all of it: parts split off outside the range carry it too
             if node.load is ticket:
                 node.load = None
         copy = ticket.copy
@@ -270,7 +291,7 @@ class Restores:
             if copy is None or ticket.start == ticket.end:
                 return
             if copy.error is not None:
-                self._core.counters.transfer_failed("load")
+                self._core.lower_tier_failed("transfer_load", copy.error)
                 return
             self._core.counters.load_s += copy.wall_s
             self._core.counters.load_bytes += copy.n_bytes
@@ -374,10 +395,13 @@ class Restores:
             arrived = min(ticket.arrived, match.logical_pages) if ticket.read is None else ticket.arrived
             if not ticket.over or arrived <= ready:
                 break
+            if ticket.owner == request.serial:  # a joined load is restored by the request that started it
+                if ticket.read is None:
+                    request.restored_host_pages += arrived - ready
+                else:
+                    request.restored_storage_pages += arrived - ready
             ready = arrived
         request.ready_pages = request.used_pages = ready
-        request.restored_host_pages = max(0, min(ready, match.logical_pages) - match.device_pages)
-        request.restored_storage_pages = max(0, ready - max(match.logical_pages, match.device_pages))
         if ready < request.planned_pages:
             request.failed = not late
         request.move(Phase.READY)

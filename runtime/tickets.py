@@ -65,6 +65,8 @@ class BackupTicket:
     start: int
     end: int
     copy: Copy
+    keys: bytes | None = None
+    """Keys of the range (32 bytes a page) when the request brought them; else the tree makes them again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +77,8 @@ class LoadTicket:
     request that goes away does not pull the pages from under the copy.
     """
 
+    owner: int
+    """Serial of the request that started it."""
     lease: Lease
     tokens: bytes
     keys: bytes | None
