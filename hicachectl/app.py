@@ -6,6 +6,7 @@ Everything that ends a command passes through `run_cli`: results, errors, signal
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
@@ -35,6 +36,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     code = run_cli(sys.argv[1:], os.environ, sys.stdin, sys.stdout, sys.stderr)
+    for number in (signal.SIGINT, signal.SIGTERM):  # all is said: a late one may not replace the exit code
+        signal.signal(number, signal.SIG_IGN)
     sys.exit(_close_streams(code))
 
 

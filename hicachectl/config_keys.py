@@ -176,5 +176,5 @@ def _wanted_part(part: Mapping[str, Any]) -> str:
     noun = {"integer": "a whole number", "number": "a number", "string": "text", "null": "null"}[str(part["type"])]
     low, high = part.get("minimum"), part.get("maximum")
     if low is not None and high is not None:
-        return f"{noun} from {low:g} to {high:g}"
-    return f"{noun} of at least {low:g}" if low is not None else noun
+        return f"{noun} from {low:.12g} to {high:.12g}"
+    return f"{noun} of at least {low:.12g}" if low is not None else noun

@@ -107,14 +107,16 @@ class RunConfig(_Section):
     eviction: Literal["lru", "fifo", "lfu", "slru", "priority"] = Field(
         default="lru", description="which page leaves a full tier"
     )
-    ghost: int = Field(default=0, ge=0, description="entries of the ghost list; 0 = off")
+    ghost: int = Field(default=0, ge=0, le=1 << 28, description="entries of the ghost list; 0 = off")
     restore: Literal["cost", "always"] = Field(
         default="cost", description="cost restores only what is cheaper than recomputing; always restores every hit"
     )
     restore_margin: float = Field(
         default=1.1, ge=1, description="a restore must be this many times cheaper than recomputing"
     )
-    seen_keys: int = Field(default=1 << 20, ge=1, description="page keys remembered to name the reason of a miss")
+    seen_keys: int = Field(
+        default=1 << 20, ge=1, le=1 << 28, description="page keys remembered to name the reason of a miss"
+    )
     compute: ComputeConfig = Field(default=ComputeConfig(), description="modelled prefill")
     prefetch: PrefetchConfig = Field(default=PrefetchConfig(), description="waiting for L3")
 

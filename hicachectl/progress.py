@@ -58,6 +58,8 @@ class Progress:
         self.unit = unit
         self.done = 0
         self.state: str | None = None
+        self.stopped = False
+        """Set when the work ended early without an exception."""
         self._clock = clock
         self._wall = wall
         self._start = clock()
@@ -76,7 +78,7 @@ class Progress:
         self._erase()
         if self.kind == "plain":
             took = format_seconds(self._clock() - self._start)
-            self._plain(f"done in {took}" if kind is None else f"stopped after {took}")
+            self._plain(f"done in {took}" if kind is None and not self.stopped else f"stopped after {took}")
 
     def advance(self, n: int = 1) -> None:
         """Count `n` more units done and show it when it is time."""

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from hicachectl.config import Effective, load_config
 from hicachectl.config_models import RunConfig
 from hicachectl.envelope import Diagnostic, Severity
-from hicachectl.errors import CapacityError, UsageError
+from hicachectl.errors import CapacityError, ExitCode, StorageError, StorageFault, UsageError
+from hicachectl.memory_room import memory_room
+from hicachectl.runtime.cache import require_room
 from hicachectl.runtime.core import CacheConfig, PrefetchWait
 from hicachectl.runtime.cost import CostModel, RecomputeCost
 from hicachectl.runtime.eviction import Eviction
-from hicachectl.runtime.geometry import preset
+from hicachectl.runtime.geometry import KVGeometry, preset
+from hicachectl.runtime.keytable import table_bytes
 from hicachectl.runtime.layout import Backend, Layout, require_compatible
 from hicachectl.runtime.replay.driver import ReplayConfig, Verify
 from hicachectl.runtime.replay.request import Trace, TraceInfo
 from hicachectl.runtime.replay.synthetic import synthetic
+from hicachectl.runtime.replay.tokens import check_page_tokens
 from hicachectl.runtime.replay.workload import open_trace
+from hicachectl.runtime.storage.file import disk_bytes
 from hicachectl.runtime.storage.prefetch import PrefetchPolicy
 from hicachectl.runtime.write_policy import WritePolicy
 from hicachectl.units import format_bytes
 
-__all__ = ["DEMO_PROFILE", "RunPlan", "effective_config", "plan_run"]
+__all__ = ["DEMO_PROFILE", "RunPlan", "effective_config", "not_ready", "plan_run"]
 
 DEMO_PROFILE = "cpu-demo"
 """What `hicachectl run` without a trace and without a profile uses."""
@@ -58,10 +62,10 @@ def effective_config(
 
 
 def plan_run(run: RunConfig) -> RunPlan:
-    """Turn the `run` section into a replay and check it: sizes, layout and backend, memory. Reads the trace once.
+    """Turn the `run` section into a replay and check it: sizes, layout and backend, memory, storage. Reads the trace once.
 
     Raises UsageError for what does not go together or a broken trace line, CapacityError with its terms for what does
-    not fit.
+    not fit, StorageError (exit 10) for a storage folder that cannot be used.
     """
     geometry = preset(run.geometry, run.page_tokens)
     layout, backend = Layout.parse(run.layout), Backend.parse(run.backend)
@@ -73,6 +77,7 @@ def plan_run(run: RunConfig) -> RunPlan:
             why="whole pages are read into host slots first",
             hint="give --host-slots 256 or more, or --storage-path none",
         )
+    _require_storage(run, geometry)
     trace: Trace
     if run.trace is not None:
         trace = open_trace(run.trace, session_gap_s=run.session_gap_s)
@@ -85,11 +90,14 @@ def plan_run(run: RunConfig) -> RunPlan:
         raise UsageError(
             "the trace holds no request", where=run.trace, hint="give a trace with at least one request line"
         )
+    check_page_tokens(info.block_tokens, run.page_tokens)
     longest = max(1, info.max_input_tokens // run.page_tokens)
     device_slots = longest if run.device_slots == "auto" else run.device_slots
+    require_room(longest, device_slots)
     terms = (
         ("device pool", device_slots * geometry.page_bytes),
         ("host pool", run.host_slots * geometry.page_bytes),
+        ("key tables", table_bytes(run.seen_keys) + (table_bytes(run.ghost) if run.ghost else 0)),
         ("left to the machine", _RESERVE_BYTES),
     )
     _require_memory(terms)
@@ -128,39 +136,61 @@ def _cache_config(run: RunConfig) -> CacheConfig:
     )
 
 
-def _require_memory(terms: tuple[tuple[str, int], ...]) -> None:
-    """Refuse pools the machine has no memory for now. Raises CapacityError with every term of the sum."""
-    available, limit = psutil.virtual_memory().available, _cgroup_headroom()
-    room = available if limit is None else min(available, limit)
-    wanted = sum(amount for _, amount in terms)
-    if wanted <= room:
+def _require_storage(run: RunConfig, geometry: KVGeometry) -> None:
+    """Refuse a storage tier that cannot start, from a look that writes nothing; the start itself then proves it by writing.
+
+    Raises CapacityError when not even one page fits, StorageError with exit code 10 when the folder cannot be used.
+    """
+    if run.storage_path is None:
         return
-    bound = "available memory" if limit is None or available <= limit else "room under the cgroup limit"
-    listing = " + ".join(f"{name} {format_bytes(amount)}" for name, amount in terms)
-    raise CapacityError(
-        f"the pools need {format_bytes(wanted)}, {bound} is {format_bytes(room)}",
-        terms=(*terms, (bound, room)),
-        why=listing,
-        hint="give fewer --host-slots or --device-slots, or a smaller --geometry",
+    page = disk_bytes(geometry.page_bytes)
+    if run.storage_bytes < page:
+        raise CapacityError(
+            f"a storage tier of {run.storage_bytes} bytes does not hold one page of {page} bytes on disk",
+            where="storage_bytes",
+            terms=(("page", geometry.page_bytes), ("header and block rounding", page - geometry.page_bytes),
+                   ("storage_bytes", run.storage_bytes)),
+            hint="give --storage-bytes room for at least the pages of one request",
+        )  # fmt: skip
+    if run.storage_path == "auto":
+        return
+    folder = Path(run.storage_path).absolute()
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    if folder.is_dir() and os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        return
+    fault = StorageFault.DENIED if folder.is_dir() else StorageFault.TRANSIENT
+    why = f"{folder} cannot be written by user {os.geteuid()}" if folder.is_dir() else f"{folder} is no folder"
+    raise not_ready(
+        StorageError(
+            "the storage folder cannot be used",
+            fault=fault,
+            where=run.storage_path,
+            why=why,
+            hint="name a folder this user can write, or --storage-path none",
+        )
     )
 
 
-def _cgroup_headroom(root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return the bytes left under this process's memory limit (cgroup v2), None without a limit or where it cannot be read."""
-    try:
-        line = next(text for text in Path("/proc/self/cgroup").read_text().splitlines() if text.startswith("0::"))
-        folder = root / line[3:].lstrip("/")
-        left: int | None = None
-        while True:
-            limit = folder / "memory.max"
-            if limit.exists() and (text := limit.read_text().strip()) != "max":
-                headroom = int(text) - int((folder / "memory.current").read_text())
-                left = headroom if left is None else min(left, headroom)
-            if folder == root:
-                return left
-            folder = folder.parent
-    except (OSError, ValueError, StopIteration):
-        return None
+def not_ready(error: StorageError) -> StorageError:
+    """Give a storage tier that cannot be set up the exit code of a failed preflight. Changes and returns `error`."""
+    error.exit_code = ExitCode.NOT_READY
+    return error
+
+
+def _require_memory(terms: tuple[tuple[str, int], ...]) -> None:
+    """Refuse pools the machine has no memory for now. Raises CapacityError with every term of the sum."""
+    room = memory_room()
+    wanted = sum(amount for _, amount in terms)
+    if wanted <= room.room_bytes:
+        return
+    listing = " + ".join(f"{name} {format_bytes(amount)}" for name, amount in terms)
+    raise CapacityError(
+        f"the pools need {format_bytes(wanted)}, {room.bound} is {format_bytes(room.room_bytes)}",
+        terms=(*terms, (room.bound, room.room_bytes)),
+        why=listing,
+        hint="give fewer --host-slots or --device-slots, or a smaller --geometry",
+    )
 
 
 def _warnings(run: RunConfig, device_slots: int, longest: int) -> list[Diagnostic]:

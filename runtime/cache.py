@@ -259,13 +259,17 @@ class HierarchicalCache:
                 return False
         return True
 
-    def close(self) -> None:
-        """Finish what is under way and stop the storage threads. The pools, engine and storage are the caller's to close."""
+    def close(self, *, finish: bool = True) -> None:
+        """Finish what is under way (unless `finish` is False) and stop the storage threads.
+
+        The pools, engine and storage are the caller's to close.
+        """
         if self._closed:
             return
         self._closed = True
         try:
-            self.drain(self.config.restore_timeout_s)
+            if finish:
+                self.drain(self.config.restore_timeout_s)
         finally:
             if self._prefetcher is not None:
                 self._prefetcher.close()

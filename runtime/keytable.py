@@ -15,10 +15,23 @@ import numpy.typing as npt
 
 from hicachectl.errors import InvariantBroken, UsageError
 
-__all__ = ["KeyTable"]
+__all__ = ["KeyTable", "table_bytes"]
 
 _MAX_CAPACITY = 1 << 28
 _FREE, _FIRST = np.int32(0), 1  # a cell holds entry number + 1
+
+
+def table_bytes(capacity: int) -> int:
+    """Return the bytes of a table of `capacity` entries, however many are in it. Pure.
+
+    >>> table_bytes(1000) == KeyTable(1000).nbytes
+    True
+    """
+    return 4 * _n_cells(capacity) + 21 * capacity
+
+
+def _n_cells(capacity: int) -> int:
+    return 1 << (4 * capacity - 1).bit_length()
 
 
 class KeyTable:
@@ -50,7 +63,7 @@ class KeyTable:
     def __init__(self, capacity: int) -> None:
         if not 1 <= capacity <= _MAX_CAPACITY:
             raise UsageError(f"a key table of {capacity} entries", hint=f"give 1 to {_MAX_CAPACITY} entries")
-        n_cells = 1 << (4 * capacity - 1).bit_length()
+        n_cells = _n_cells(capacity)
         self.capacity = capacity
         self._mask = np.uint64(n_cells - 1)
         self._cells = np.zeros(n_cells, dtype=np.int32)

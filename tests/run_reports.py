@@ -72,7 +72,7 @@ def all_tiers() -> ReplayReport:
              path_state("storage_read", FitMethod.SCALED, 300, 1.2e-3, 6.6e-9), path_state("storage_write", FitMethod.FITTED, 700, 0.0, 1.5e-8)),
             RecomputeCost(7.65e-3, 2.84e-5, 5.12e-10), 1.1,
         ),
-        evicted_pages=ByTier(7_001, 3_489, 0), dropped_pages=0, failures_by_reason={"storage_corrupt": 12}, checks_passed=1,
+        evicted_pages=ByTier(7_001, 3_489, 0), dropped_pages=0, failures_by_reason={"storage_corrupt": 12}, storage_corrupt_removed=12, checks_passed=1,
         elapsed_s=6.21, requests_per_s=114.3,
         windows=tuple(Window(71 * i, 71 * (i + 1), 30.0 * i, 0.10, 0.02 * i, min(0.6, 0.08 * i)) for i in range(10)),
         reuse=reuse.histogram(128, 512),

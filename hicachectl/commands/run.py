@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hicachectl.context import Context, read_origin
-from hicachectl.envelope import Fact, Result
-from hicachectl.errors import ExitCode
-from hicachectl.interrupt import Terminated
+from hicachectl.envelope import Diagnostic, Fact, Result, Severity
+from hicachectl.errors import ExitCode, HicacheError, StorageError
+from hicachectl.interrupt import Terminated, signal_error
 from hicachectl.profiles import profile_names
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hicachectl.run_plan import RunPlan
     from hicachectl.runtime.metrics import Metrics
     from hicachectl.runtime.replay.driver import Replay
+    from hicachectl.runtime.replay.report import ReplayReport
 
 _WORKLOAD, _TIERS, _POLICY, _OUTPUT = "Workload", "Tiers", "Policies", "Output"
 Text = str | None
@@ -87,6 +88,10 @@ def command(
     cli: Context = ctx.obj
     cli.refuse_root("run")
     effective = effective_config(flags, cli.environ, cli.config_path, profile)
+    if effective.run.report is not None:
+        from hicachectl.render.html_report import require_writable
+
+        require_writable(Path(effective.run.report))
     plan = plan_run(effective.run)
     if check:
         _emit_check(cli, effective, plan)
@@ -116,36 +121,72 @@ def _storage_folder(plan: RunPlan) -> Iterator[RunPlan]:
 
 def _replay(cli: Context, effective: Effective, plan: RunPlan, command_line: str) -> None:
     """Run the replay under a board, and emit the report, also of an interrupted one. `command_line` is what advice builds on."""
-    from hicachectl.render.html_report import require_writable, write_html
+    from hicachectl.render.html_report import write_html
     from hicachectl.render.run_board import Board
     from hicachectl.render.run_report import render_report
     from hicachectl.runtime.metrics import Metrics
-    from hicachectl.runtime.replay.driver import Replay
+    from hicachectl.runtime.replay.driver import PageMismatch, Stop
     from hicachectl.runtime.replay.report import make_report
 
     run = effective.run
-    if run.report is not None:
-        require_writable(Path(run.report))
+    wrong: PageMismatch | None = None
     metrics = Metrics() if run.metrics_port is not None else None
     with (
-        Replay(plan.trace, plan.replay, info=plan.info, metrics=metrics) as replay,
+        _opened(plan, metrics) as replay,
         _served(cli, metrics, run.metrics_port),
     ):
         with _stop_on_signal(replay) as stopped, Board(cli, replay) as board:
-            stop = replay.run(board.update)
+            try:
+                stop = replay.run(board.update)
+            except PageMismatch as error:
+                wrong, stop = error, Stop.FAILED
         report = make_report(replay, stop)
-    diagnostics = list(plan.diagnostics)
     if run.report is not None:
         write_html(report, Path(run.report), command=command_line, made_at=read_origin(None).collected_at)
         cli.note(f"report written to {run.report}")
     result = Result(
         "hicachectl.run/1",
         report,
-        diagnostics=diagnostics,
-        exit_code=stopped.exit_code,
+        diagnostics=(*plan.diagnostics, *_degradations(report)),
         facts=_reasons_of_nulls(report),
     )
+    for error in (wrong, stopped.error(report)):
+        if error is not None:
+            result = result.with_error(error)
     cli.emit(result, render=lambda screen, data: render_report(screen, data, command=command_line))
+    if wrong is not None:
+        raise wrong
+
+
+def _opened(plan: RunPlan, metrics: Metrics | None) -> Replay:
+    """Make the replay, with the exit code of a failed preflight when the storage folder refuses."""
+    from hicachectl.run_plan import not_ready
+    from hicachectl.runtime.replay.driver import Replay
+
+    try:
+        return Replay(plan.trace, plan.replay, info=plan.info, metrics=metrics)
+    except StorageError as error:
+        not_ready(error)
+        raise
+
+
+def _degradations(report: ReplayReport) -> list[Diagnostic]:
+    """Name what the lower tiers could not do: the run went on without it."""
+    failures = dict(report.failures_by_reason)
+    if report.storage_corrupt_removed:
+        failures["storage_corrupt_removed"] = report.storage_corrupt_removed
+    if not failures:
+        return []
+    listing = ", ".join(f"{n} {reason}" for reason, n in sorted(failures.items()))
+    return [
+        Diagnostic(
+            "HC-TIER-DEGRADED",
+            Severity.WARN,
+            f"lower tiers failed in part: {listing}; each cost a recompute or a copy not made, never a wrong byte",
+            subject="failures_by_reason",
+            hint="free space or repair the folder for storage_*, check memory for transfer_*; then run again",
+        )
+    ]
 
 
 @contextmanager
@@ -163,7 +204,19 @@ def _served(cli: Context, metrics: Metrics | None, port: int | None) -> Iterator
 
 @dataclass(slots=True)
 class _Stopped:
+    """Which signal ended the replay early, if one did."""
+
     exit_code: ExitCode = ExitCode.OK
+
+    def error(self, report: ReplayReport) -> HicacheError | None:
+        """Describe the signal as the failure of a report that is whole and tells of a part of the trace. Pure."""
+        if self.exit_code is ExitCode.OK:
+            return None
+        error = signal_error(KeyboardInterrupt() if self.exit_code is ExitCode.INTERRUPTED else Terminated())
+        error.what = (
+            f"{error.what} after {report.requests} of {report.trace_requests} requests; the report tells of these"
+        )
+        return error
 
 
 @contextmanager
@@ -173,6 +226,7 @@ def _stop_on_signal(replay: Replay) -> Iterator[_Stopped]:
 
     def handler(number: int, _frame: FrameType | None) -> None:
         if stopped.exit_code is not ExitCode.OK:
+            replay.abandon()
             raise KeyboardInterrupt if number == signal.SIGINT else Terminated
         stopped.exit_code = ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED
         replay.stop()

@@ -88,6 +88,7 @@ class Board:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._plain is not None:
+            self._plain.stopped = self.replay.stopping
             self._plain.summary, self._plain.done = self.hit_line(), self.replay.recorder.n_requests
             self._plain.__exit__(kind, error, trace)
         self.close()
@@ -204,7 +205,7 @@ class Board:
     def _sum(self) -> str:
         recorder = self.replay.recorder
         saved, moved = float(recorder.column("saved_s").sum()), float(recorder.column("restore_wait_s").sum())
-        failures = sum(self.replay.cache.counters.failures.values())
+        failures = sum(self.replay.failures().values())
         text = f"NET GAIN {signed(saved - moved)} = saved {signed(saved)} (modelled) - moved {format_seconds(moved)} (measured)"
         return text + (f"  FAILURES {format_count(failures)}" if failures else "")
 

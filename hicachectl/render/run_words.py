@@ -134,7 +134,12 @@ def has_lower_tier(report: ReplayReport) -> bool:
 def coverage(report: ReplayReport) -> str:
     """How much of the trace was replayed, and why not all. Pure."""
     asked = f"{format_count(report.requests)} of {format_count(report.trace_requests)} requests"
-    return {"complete": asked, "limit": f"{asked} (limit)", "interrupted": f"{asked}, INTERRUPTED"}[report.stop]
+    return {
+        "complete": asked,
+        "limit": f"{asked} (limit)",
+        "interrupted": f"{asked}, INTERRUPTED",
+        "failed": f"{asked}, STOPPED BY A WRONG BYTE",
+    }[report.stop]
 
 
 def verdict(report: ReplayReport) -> Verdict:
@@ -205,7 +210,7 @@ def checks(report: ReplayReport) -> tuple[tuple[str, str], ...]:
         ("laws", f"tree, slots and leases checked {times}, all held" if report.checks_passed else "not checked: the replay did not end"),
         ("sum", f"{format_count(report.pages_used * report.pools.page_tokens)} used + {format_count(report.missed_tokens)} missed = "
                 f"{format_count(report.input_tokens)} input tokens; every missed token has one reason"),
-        ("failures", f"{failures}; each cost a recompute, never a byte" if failures else "none in the lower tiers"),
+        ("failures", f"{failures}; each cost a recompute or a copy not made, never a byte" if failures else "none in the lower tiers"),
     )  # fmt: skip
 
 

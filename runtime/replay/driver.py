@@ -10,6 +10,7 @@ Sequential in trace order, no output tokens are inserted, so multi-turn hits are
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -80,6 +81,8 @@ class Stop(Enum):
     COMPLETE = "complete"
     LIMIT = "limit"
     INTERRUPTED = "interrupted"
+    FAILED = "failed"
+    """A restored page held a wrong byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,7 @@ class Replay:
         self.storage: FileStorage | None = None
         self._feed: MetricFeed | None = None
         self._stop = False
+        self._abandoned = False
         try:
             if config.host_slots:
                 self.host_pool = HostPool(geometry, config.host_slots, config.layout)
@@ -191,31 +195,50 @@ class Replay:
         """Ask `run` to end after the request in hand; safe to call from a signal handler."""
         self._stop = True
 
+    @property
+    def stopping(self) -> bool:
+        """Whether `stop` or `abandon` was called."""
+        return self._stop
+
+    def abandon(self) -> None:
+        """Let `close` drop what is under way instead of finishing it; safe to call from a signal handler that then raises."""
+        self._stop = self._abandoned = True
+
+    def failures(self) -> dict[str, int]:
+        """Return what the lower tiers could not do, by reason: `transfer_*` copies, `storage_*` pages and calls."""
+        found = Counter(self.cache.counters.failures)
+        if self.storage is not None:
+            found.update({f"storage_{reason}": n for reason, n in self.storage.stats().failures.items()})
+        return dict(found)
+
     def run(self, progress: Callable[[Recorder], None] | None = None) -> Stop:
         """Replay every request and return why it ended. `progress` is called after each request, in this thread.
 
         Raises PageMismatch when a restored page holds a wrong byte, UsageError for a broken trace line.
         """
-        recorder, config = self.recorder, self.config
+        recorder = self.recorder
         recorder.start()
-        ended = Stop.COMPLETE
-        for request in self._requests():
-            if self._stop:
-                ended = Stop.INTERRUPTED
-                break
-            self._serve(request)
-            if progress is not None:
-                progress(recorder)
-        else:
-            if self._stop:
-                ended = Stop.INTERRUPTED
-            elif config.limit is not None and self.info.n_requests > config.limit:
-                ended = Stop.LIMIT
-        self.cache.drain(config.cache.restore_timeout_s)
-        recorder.finish()
+        try:
+            ended = self._run(progress)
+            self.cache.drain(self.config.cache.restore_timeout_s)
+        finally:
+            recorder.finish()
         self.cache.check()
         recorder.checks_passed += 1
         return ended
+
+    def _run(self, progress: Callable[[Recorder], None] | None) -> Stop:
+        """Serve every request and return why that ended."""
+        recorder, config = self.recorder, self.config
+        for request in self._requests():
+            if self._stop:
+                return Stop.INTERRUPTED
+            self._serve(request)
+            if progress is not None:
+                progress(recorder)
+        if config.limit is not None and self.info.n_requests > config.limit:
+            return Stop.LIMIT
+        return Stop.COMPLETE
 
     def _requests(self) -> Iterator[TraceRequest]:
         limit = self.config.limit
@@ -239,8 +262,10 @@ class Replay:
             if slots is not None and missing:
                 self._content.fill(self._planes, slots, key64(keys[ready * KEY_BYTES :]))
             cache.publish(request)
-        finally:
-            account = cache.release(request)
+        except Exception:
+            cache.release(request)
+            raise
+        account = cache.release(request)  # not after a signal: it may have hit between two steps that belong together
         self.recorder.add(traced, account, keys, self.config.costs.recompute, perf_counter() - began)
 
     def _verify(self, restored: Restored) -> None:
@@ -267,11 +292,11 @@ class Replay:
         )
 
     def close(self) -> None:
-        """Stop threads and free pools."""
+        """Stop threads and free pools, after finishing the copies under way unless abandoned."""
         cache = getattr(self, "cache", None)
         try:
             if cache is not None:
-                cache.close()
+                cache.close(finish=not self._abandoned)
         finally:
             self._free()
 
@@ -279,7 +304,7 @@ class Replay:
         if self._feed is not None:
             self._feed.close()
         if self.engine is not None:
-            self.engine.close()
+            self.engine.close(finish=not self._abandoned)
         if self.storage is not None:
             self.storage.close()
         if self.host_pool is not None:

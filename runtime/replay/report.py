@@ -190,6 +190,9 @@ class ReplayReport:
     evicted_pages: ByTier
     dropped_pages: int
     failures_by_reason: dict[str, int]
+    """`transfer_*` and `storage_*`: what a lower tier could not do. None of it cost more than a recompute or a copy not made."""
+    storage_corrupt_removed: int
+    """Objects found short or corrupt in the storage folder, at its opening or at a read, and removed."""
     checks_passed: int
     elapsed_s: float
     requests_per_s: float | None
@@ -269,7 +272,8 @@ def make_report(replay: Replay, stop: Stop, *, n_windows: int = 60) -> ReplayRep
         cost_model=config.costs.state(),
         evicted_pages=ByTier(counters.evicted_pages[0], counters.evicted_pages[1], storage.evictions if storage else 0),
         dropped_pages=counters.dropped_pages,
-        failures_by_reason=dict(counters.failures),
+        failures_by_reason=replay.failures(),
+        storage_corrupt_removed=storage.corrupt_removed if storage else 0,
         checks_passed=recorder.checks_passed,
         elapsed_s=recorder.elapsed_s,
         requests_per_s=recorder.n_requests / recorder.elapsed_s if recorder.elapsed_s > 0 else None,
