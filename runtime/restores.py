@@ -264,7 +264,9 @@ class Restores:
         """Publish what a load brought up, all or nothing, or give its slots back when it failed."""
         self.loads.remove(ticket)
         ticket.over = True
-        for node in self._core.tree.path(ticket.lease.node):  # all of it: parts split off outside the range carry it too
+        for node in self._core.tree.path(
+            ticket.lease.node
+        ):  # all of it: parts split off outside the range carry it too
             if node.load is ticket:
                 node.load = None
         copy = ticket.copy
@@ -372,7 +374,9 @@ class Restores:
         for ticket in request.loads:
             if self._readers.get(ticket) is request:
                 del self._readers[ticket]
-        ready = min(self._device_ready(request.lease.node), request.planned_pages) if request.loads else match.device_pages
+        ready = (
+            min(self._device_ready(request.lease.node), request.planned_pages) if request.loads else match.device_pages
+        )
         request.ready_pages = request.used_pages = ready
         request.restored_host_pages = max(0, min(ready, match.logical_pages) - match.device_pages)
         request.restored_storage_pages = max(0, ready - max(match.logical_pages, match.device_pages))
