@@ -59,11 +59,16 @@ class Backups:
             self._start_backup(node, start, min(end, start + room), keys)
 
     def back_up_victim(self, node: Node, n: int) -> None:
-        """write_back: copy the device tail of a victim down before it goes; without host room it goes uncopied."""
-        end = node.depth + node.resident(DEVICE)
+        """write_back: copy the device tail of a victim down before it goes; without host room it goes uncopied.
+
+        Making room may have waited, and the victim may have got its copy meanwhile, or be on its way: then the caller looks again.
+        """
         room = self.rooms.room_for_up_to(HOST, n)
+        end, copied = node.depth + node.resident(DEVICE), node.depth + node.resident(HOST)
+        if end <= copied or node.backup is not None or node.leases:
+            return
         if room:
-            self._start_backup(node, end - room, end)
+            self._start_backup(node, max(copied, end - room), end)
             return
         self._core.evict(DEVICE, n)
         self._core.counters.dropped_pages += n

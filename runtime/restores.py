@@ -86,15 +86,17 @@ class Restores:
     def _join_running_loads(self, request: Request) -> int:
         """Wait with loads other requests started for the same pages instead of copying twice; returns how far they reach."""
         reach = request.match.device_pages
-        node = request.lease.node
-        while True:
-            running = None
-            for n in self._core.tree.nodes_between(node, reach, reach + 1):
-                running = n.load
+        for n in self._core.tree.path(request.lease.node):
+            end = n.depth + n.n_pages
+            if end <= reach:
+                continue
+            running = n.load
             if not isinstance(running, LoadTicket) or running.over or running.end <= reach:
-                return min(reach, request.match.logical_pages)
-            request.loads.append(running)
-            reach = running.end
+                break
+            if running not in request.loads:
+                request.loads.append(running)
+            reach = min(running.end, end)  # of this node: further down it may be on another branch
+        return min(reach, request.match.logical_pages)
 
     def _device_budget(self, request: Request, joined: int) -> int:
         """Return how many pages a restore may bring up so that the tail still finds device slots in an idle cache."""
@@ -388,19 +390,19 @@ class Restores:
         match = request.match
         if request.loads:
             request.restore_s = perf_counter() - request.restore_began_s
-        ready = match.device_pages
         for ticket in request.loads:
-            self._readers.pop(ticket, None)
+            if self._readers.get(ticket) is request:
+                del self._readers[ticket]
+        ready = (
+            min(self._device_ready(request.lease.node), request.planned_pages) if request.loads else match.device_pages
+        )
         for ticket in request.loads:
-            arrived = min(ticket.arrived, match.logical_pages) if ticket.read is None else ticket.arrived
-            if not ticket.over or arrived <= ready:
-                break
             if ticket.owner == request.serial:  # a joined load is restored by the request that started it
+                n = max(0, min(ticket.arrived, ready) - ticket.first)
                 if ticket.read is None:
-                    request.restored_host_pages += arrived - ready
+                    request.restored_host_pages += n
                 else:
-                    request.restored_storage_pages += arrived - ready
-            ready = arrived
+                    request.restored_storage_pages += n
         request.ready_pages = request.used_pages = ready
         if ready < request.planned_pages:
             request.failed = not late

@@ -6,7 +6,7 @@ the lower part, so walking up from `node` finds the range again whatever was spl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from hicachectl.runtime.storage.base import PageBytes
@@ -97,6 +97,11 @@ class LoadTicket:
     over: bool = False
     arrived: int = 0
     """Absolute page the range is proven and published up to; `start` when it failed."""
+    first: int = field(init=False)
+    """Where the range began; `start` moves on."""
+
+    def __post_init__(self) -> None:
+        self.first = self.start
 
 
 @dataclass(slots=True, eq=False)

@@ -25,10 +25,15 @@ _BACKEND = CpuBackend(staging_bytes=1 << 16)
 
 
 class Control:
-    """What a test decides: `stuck` lets no wait succeed, `fates` says of the next ends whether they fail (False when empty)."""
+    """What a test decides.
+
+    `stuck` lets no wait succeed; with `hurried` everything under way ends while someone waits, without it only what is
+    waited for. `fates` says of the next ends whether they fail (False when empty).
+    """
 
     def __init__(self) -> None:
         self.stuck = False
+        self.hurried = False
         self.fates: deque[bool] = deque()
         self.pending: list[HeldCopy | HeldRead | HeldWrite] = []
 
@@ -68,7 +73,10 @@ class _Held:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         if not self.done and not self._control.stuck:
-            self.finish()
+            if self._control.hurried:
+                self._control.finish_all()
+            else:
+                self.finish()
         return self.done
 
 
