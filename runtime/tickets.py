@@ -6,7 +6,7 @@ the lower part, so walking up from `node` finds the range again whatever was spl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from hicachectl.runtime.storage.base import PageBytes
@@ -67,6 +67,8 @@ class BackupTicket:
     start: int
     end: int
     copy: Copy
+    keys: bytes | None = None
+    """Keys of the range (32 bytes a page) when the request brought them; else the tree makes them again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -77,6 +79,8 @@ class LoadTicket:
     request that goes away does not pull the pages from under the copy.
     """
 
+    owner: int
+    """Serial of the request that started it."""
     lease: Lease
     tokens: bytes
     keys: bytes | None
@@ -97,6 +101,11 @@ class LoadTicket:
     over: bool = False
     arrived: int = 0
     """Absolute page the range is proven and published up to; `start` when it failed."""
+    first: int = field(init=False)
+    """Where the range began; `start` moves on."""
+
+    def __post_init__(self) -> None:
+        self.first = self.start
 
 
 @dataclass(slots=True, eq=False)
