@@ -44,7 +44,7 @@ from hicachectl.runtime.storage.backup import StorageBackup
 from hicachectl.runtime.storage.base import StorageBackend
 from hicachectl.runtime.storage.gate import LoadGate
 from hicachectl.runtime.storage.prefetch import Prefetcher
-from hicachectl.runtime.tickets import BackupTicket, LoadTicket, StoreTicket
+from hicachectl.runtime.tickets import BackupTicket, CutRead, LoadTicket, StoreTicket
 from hicachectl.runtime.tiers import Tier
 from hicachectl.runtime.transfer.engine import TransferEngine
 from hicachectl.runtime.tree import NO_SLOTS, Node, Slots
@@ -290,7 +290,7 @@ class HierarchicalCache:
     def close(self, *, finish: bool = True) -> None:
         """Finish what is under way (unless `finish` is False) and stop the storage threads.
 
-        The pools, engine and storage are the caller's to close.
+        The pools, engine and storage are the caller's to close. Raises StorageError when storage does not come back.
         """
         if self._closed:
             return
@@ -299,17 +299,19 @@ class HierarchicalCache:
             if finish:
                 self.drain(self.config.restore_timeout_s)
         finally:
-            if self._prefetcher is not None:
-                self._prefetcher.close()
-            if self._store_queue is not None:
-                self._store_queue.close()
+            try:
+                if self._prefetcher is not None:
+                    self._prefetcher.close()
+            finally:
+                if self._store_queue is not None:
+                    self._store_queue.close()
 
     # -- waiting and rooms ---------------------------------------------------------------------------------------
 
     def _oldest(self) -> object | None:
         """Return a ticket that is not settled yet, None when nothing is under way."""
         self.tick()
-        for queue in (self._backups.backups, self._restores.loads, self._backups.stores):
+        for queue in (self._backups.backups, self._restores.loads, self._restores.leftovers, self._backups.stores):
             if queue:
                 return queue[0]
         return None
@@ -322,6 +324,8 @@ class HierarchicalCache:
             done = ticket.write.wait(timeout_s)
         elif isinstance(ticket, LoadTicket):
             done = self._restores.wait_copy(ticket, timeout_s)
+        elif isinstance(ticket, CutRead):
+            done = ticket.read.wait(timeout_s)
         else:
             raise InvariantBroken(f"{ticket!r} is no copy the cache knows")
         self.tick()
@@ -348,6 +352,8 @@ class HierarchicalCache:
                 pieces.append(load.device_slots)
             elif load.read is not None:
                 pieces.append(load.host_slots)
+        if tier == HOST:
+            pieces += [cut.host_slots for cut in self._restores.leftovers]
         if tier == DEVICE:
             pieces += [r.allocated for r in self._open.values() if r.allocated is not None]
             pieces += [slots for r in self._open.values() for slots in r.duplicates]

@@ -39,7 +39,7 @@ _log = logging.getLogger("hicachectl.runtime")
 class PrefetchWait:
     """How long a request waits for pages from storage: the policy and its terms, see `storage.prefetch.deadline_s`."""
 
-    policy: PrefetchPolicy = PrefetchPolicy.WAIT_COMPLETE
+    policy: PrefetchPolicy = PrefetchPolicy.TIMEOUT
     base_s: float = 1.0
     per_ki_token_s: float = 0.25
     max_s: float = 10.0

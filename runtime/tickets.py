@@ -12,7 +12,7 @@ from typing import Protocol
 from hicachectl.runtime.storage.base import PageBytes
 from hicachectl.runtime.tree import Lease, Node, Slots
 
-__all__ = ["BackupTicket", "Copy", "LoadTicket", "ReadOp", "StoreTicket", "Timed", "WriteOp"]
+__all__ = ["BackupTicket", "Copy", "CutRead", "LoadTicket", "ReadOp", "StoreTicket", "Timed", "WriteOp"]
 
 
 class Timed(Protocol):
@@ -43,6 +43,8 @@ class ReadOp(Timed, Protocol):
     def done(self) -> bool: ...
     @property
     def n_ok(self) -> int: ...
+    @property
+    def error(self) -> Exception | None: ...
     def wait(self, timeout_s: float | None = None) -> bool: ...
     def cancel(self) -> None: ...
 
@@ -94,6 +96,8 @@ class LoadTicket:
     """Staging for layouts in which a page is not contiguous; None when storage read straight into the pool."""
     give_up_at_s: float | None = None
     """When (perf_counter) the wait for the storage read ends and what has arrived counts; None = never."""
+    cut: bool = False
+    """The storage read was given up at its deadline; `end` is where what had arrived ends."""
     over: bool = False
     arrived: int = 0
     """Absolute page the range is proven and published up to; `start` when it failed."""
@@ -102,6 +106,15 @@ class LoadTicket:
 
     def __post_init__(self) -> None:
         self.first = self.start
+
+
+@dataclass(slots=True, eq=False)
+class CutRead:
+    """A storage read given up at its deadline. It may still fill `host_slots`, which are its own until it is over."""
+
+    read: ReadOp
+    n_asked: int
+    host_slots: Slots
 
 
 @dataclass(slots=True, eq=False)

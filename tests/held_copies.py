@@ -98,15 +98,15 @@ class HeldRead(_Held):
     """Stands for `PrefetchOp`."""
 
     n_ok = 0
+    error: Exception | None = None
 
     def _end(self, n: int) -> None:
         self.n_ok = n
 
     def cancel(self) -> None:
-        """Keep what has arrived: nothing, as a held read brings all its pages at its end."""
+        """Keep what has arrived: nothing, as a held read brings all its pages at its end, which is still to come."""
         if not self.done:
             self._act = lambda _: 0
-            self.finish()
 
 
 class HeldWrite(_Held):
@@ -177,7 +177,7 @@ class HeldWrites:
     def __init__(self, storage: StorageBackend, max_queue_pages: int, control: Control) -> None:
         self._storage, self._control, self._room = storage, control, max_queue_pages
 
-    def submit(self, keys: Sequence[bytes], pages: Sequence[PageBytes], on_done: None = None) -> HeldWrite | None:
+    def submit(self, keys: Sequence[bytes], pages: Sequence[PageBytes]) -> HeldWrite | None:
         check_pages(keys, pages, self._storage.page_bytes)
         if len(keys) > self._room:
             return None
