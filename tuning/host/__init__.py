@@ -1,0 +1,10 @@
+"""Readers: each takes a `HostRoot` and returns facts. No policy here; `findings.py` judges.
+
+`READING_ORDER` lists the modules as a new reader should open them; a test compares it with the folder.
+"""
+
+READING_ORDER: tuple[str, ...] = (
+    "facts",
+    "root",
+    "model",
+)
