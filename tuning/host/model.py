@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hicachectl.tuning.host.facts import Fact
 
@@ -280,3 +280,5 @@ class Machine:
     memory: Memory
     devices: tuple[PciDevice, ...]
     uplinks: tuple[Uplink, ...]
+    listed: dict[str, Fact[int]] = field(default_factory=dict)
+    """How long `devices` is; unknown with the reason where it could not be listed, and then it is empty."""
