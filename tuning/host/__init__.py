@@ -7,4 +7,9 @@ READING_ORDER: tuple[str, ...] = (
     "facts",
     "root",
     "model",
+    "id_lists",
+    "pci",
+    "pcie_caps",
+    "accelerators",
+    "pci_ids",
 )

@@ -69,6 +69,9 @@ class _Flat:
         """Return a fact, a dataclass, a mapping or a list of them as plain data."""
         if isinstance(value, Fact):
             return self.fact(value, pointer)
+        if value is None:
+            self.null(pointer, "", "none of it was read")
+            return None
         if is_dataclass(value) and not isinstance(value, type):
             made = self.part(value, pointer, without=("listed",))
             self.lists(getattr(value, "listed", {}), pointer)
@@ -86,7 +89,7 @@ class _Flat:
 
     def null(self, pointer: str, source: str, reason: str) -> None:
         """Note a null that stands for a whole object."""
-        self.facts[pointer] = {"confidence": "read", "source": source, "reason": reason}
+        self.facts[pointer] = {"confidence": "read", "reason": reason} | ({"source": source} if source else {})
 
 
 def _host(flat: _Flat, host: Host) -> Data:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from hicachectl.tuning.host.facts import Fact
 
@@ -14,6 +15,8 @@ __all__ = [
     "TmpfsMount", "Uplink",
 ]  # fmt: skip
 
+
+_NOT_READ: Fact[Any] = Fact(None, "", reason="not read")
 
 # -- NUMA (numa.py) -------------------------------------------------------------------------------------------------
 
@@ -162,7 +165,13 @@ class ConfigSpace:
     aspm: Fact[str]
     acs_control: Fact[int]
     acs_redirect: Fact[bool]
+    """Whether peer-to-peer requests or completions are sent up to the root complex (ACS control bits 2, 3, 4)."""
     transactions_pending: Fact[bool]
+    link: Link | None = None
+    """What the link registers say, for where sysfs has no link files; None where nothing was decoded."""
+    device_control: Fact[int] = _NOT_READ
+    device_control_2: Fact[int] = _NOT_READ
+    device_capabilities_2: Fact[int] = _NOT_READ
 
 
 @dataclass(frozen=True)
@@ -181,7 +190,7 @@ class PciDevice:
     kind: str
     """accelerator | nic | rdma-nic | nvme | bridge | other."""
     kind_rule: str
-    """The rule that gave `kind`, for accelerators."""
+    """The rule that gave `kind`."""
     driver: Fact[str]
     node: Fact[int]
     node_fallback: Fact[tuple[int, ...]]
@@ -201,6 +210,12 @@ class PciDevice:
     path: tuple[str, ...]
     """Addresses from the root port down to this function, without it."""
     parent: str | None
+    host_bridge: Fact[str] = _NOT_READ
+    """DDDD:BB of the root bus above `path`; devices of one host bridge meet there (PHB)."""
+    physical_function: Fact[str] = _NOT_READ
+    """Of a virtual function: the address its registers are set through."""
+    interfaces: tuple[str, ...] = ()
+    """Names of the RDMA devices and network interfaces of a NIC: mlx5_0, eth0, ..."""
 
 
 class SlotKind:
