@@ -66,6 +66,8 @@ class Numa:
     """Memory policy of this process (default, interleave:0-7, ...)."""
     mempolicy_calls: Fact[bool]
     """Whether set_mempolicy may be called, probed with the real call in a child; unknown in a snapshot unless recorded."""
+    socket_cpus: Fact[tuple[tuple[int, ...], ...]] = _NOT_READ
+    """CPU ids of each socket."""
 
 
 # -- memory (memory.py, cgroup.py) ------------------------------------------------------------------------------------
