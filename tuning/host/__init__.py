@@ -7,4 +7,11 @@ READING_ORDER: tuple[str, ...] = (
     "facts",
     "root",
     "model",
+    "kernel_text",
+    "numa",
+    "mempolicy",
+    "memory",
+    "pages",
+    "cgroup",
+    "mounts",
 )

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hicachectl.tuning.host.facts import Fact
 
@@ -45,6 +45,8 @@ class Node:
     kind: Fact[str]
     """memory | cpu-less | memory-less | device-memory."""
     hugetlb: tuple[HugePool, ...] = ()
+    listed: dict[str, Fact[int]] = field(default_factory=dict)
+    """How long `hugetlb` is; unknown with the reason where it could not be listed, and then it is empty."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ class Numa:
     """Memory policy of this process (default, interleave:0-7, ...)."""
     mempolicy_calls: Fact[bool]
     """Whether set_mempolicy may be called, probed with the real call in a child; unknown in a snapshot unless recorded."""
+    listed: dict[str, Fact[int]] = field(default_factory=dict)
+    """How long `nodes` is; unknown with the reason where it could not be listed, and then it is empty."""
 
 
 # -- memory (memory.py, cgroup.py) ------------------------------------------------------------------------------------
@@ -84,6 +88,8 @@ class Thp:
     """THP_enabled of this process: False when a launcher disabled it by prctl."""
     counters: dict[str, Fact[int]]
     """thp_* and compact_* of vmstat."""
+    listed: dict[str, Fact[int]] = field(default_factory=dict)
+    """How long `sizes` or `counters` is; unknown with the reason where it could not be listed, and then it is empty."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +132,8 @@ class Memory:
     tmpfs: tuple[TmpfsMount, ...]
     hugetlb: tuple[HugePool, ...]
     cgroup: Cgroup
+    listed: dict[str, Fact[int]] = field(default_factory=dict)
+    """How long `tmpfs` or `hugetlb` is; unknown with the reason where it could not be listed, and then it is empty."""
 
 
 # -- PCI (pci.py, pcie_caps.py, accelerators.py, uplinks.py) ------------------------------------------------------------
