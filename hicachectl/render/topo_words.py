@@ -15,7 +15,7 @@ _GENERATIONS = {2.5: "1", 5.0: "2", 8.0: "3", 16.0: "4", 32.0: "5", 64.0: "6"}
 
 ABSENT = frozenset({
     "no limit", "unlimited", "on a root bus", "no SR-IOV", "no driver bound", "no IOMMU group", "not a virtual function",
-    "no memory BAR", "not needed: the node is known", "none of it was read",
+    "no memory BAR", "not needed: the node is known", "of the whole host", "no link registers decoded",
 })  # fmt: skip
 """Reasons that say that there is nothing, not that something could not be read."""
 

@@ -12,4 +12,11 @@ READING_ORDER: tuple[str, ...] = (
     "pcie_caps",
     "accelerators",
     "pci_ids",
+    "kernel_text",
+    "numa",
+    "mempolicy",
+    "memory",
+    "pages",
+    "cgroup",
+    "mounts",
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-__all__ = ["Confidence", "Fact", "known", "unknown"]
+__all__ = ["Confidence", "Fact", "derive", "known", "unknown"]
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -69,6 +69,26 @@ def known(value: T, source: str, confidence: Confidence = Confidence.READ) -> Fa
 def unknown(source: str, reason: str) -> Fact[T]:  # type: ignore[type-var]
     """Return a fact without a value. Pure."""
     return Fact(None, source, Confidence.READ, reason)
+
+
+def derive(convert: Callable[..., U | None], *facts: Fact[Any], source: str | None = None) -> Fact[U]:
+    """Combine facts into a derived one; the first unknown among them, or a ValueError of `convert`, makes it unknown. Pure.
+
+    >>> derive(lambda a, b: a * b, known(3, "x"), known(4, "y")).value
+    12
+    """
+    origin = source or ", ".join(dict.fromkeys(fact.source for fact in facts))
+    for fact in facts:
+        if fact.value is None:
+            why = fact.reason if source is None and len(facts) == 1 else f"{fact.reason} ({fact.source})"
+            return Fact(None, origin, Confidence.DERIVED, why)
+    try:
+        value = convert(*(fact.value for fact in facts))
+    except ValueError as error:
+        return Fact(None, origin, Confidence.DERIVED, str(error))
+    if value is None:
+        return Fact(None, origin, Confidence.DERIVED, "its parts do not give it")
+    return Fact(value, origin, Confidence.DERIVED)
 
 
 def _short(value: object) -> str:

@@ -20,6 +20,8 @@ __all__ = ["flatten"]
 
 Data = dict[str, Any]
 
+_NOTHING = {"node": "of the whole host", "link": "no link registers decoded"}
+"""Why a field that is no fact is null."""
 _CONFIG_ABOVE = {"ido_request": ("ido", "request"), "ido_completion": ("ido", "completion")}
 """Fields of the config space that have a place of their own in a device."""
 
@@ -70,7 +72,7 @@ class _Flat:
         if isinstance(value, Fact):
             return self.fact(value, pointer)
         if value is None:
-            self.null(pointer, "", "none of it was read")
+            self.null(pointer, "", _NOTHING.get(pointer.rpartition("/")[2], "nothing there"))
             return None
         if is_dataclass(value) and not isinstance(value, type):
             made = self.part(value, pointer, without=("listed",))
@@ -157,9 +159,7 @@ def _memory(flat: _Flat, memory: Memory) -> Data:
 
 
 def _finding(finding: object) -> Data:
-    return {name: _plain(getattr(finding, name)) for name in ("code", "severity", "subject", "message", "hint", "source")} | (
-        {} if all(getattr(finding, name) is not None for name in ("subject", "hint", "source")) else {"reason": "this finding has none"}
-    )
+    return {name: _plain(getattr(finding, name)) for name in ("code", "severity", "subject", "message", "hint", "source")}
 
 
 @cache

@@ -48,6 +48,8 @@ class Node:
     kind: Fact[str]
     """memory | cpu-less | memory-less | device-memory."""
     hugetlb: tuple[HugePool, ...] = ()
+    listed: dict[str, Fact[int]] = field(default_factory=dict)
+    """How long `hugetlb` is; unknown with the reason where it could not be listed, and then it is empty."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class Numa:
     """Whether set_mempolicy may be called, probed with the real call in a child; unknown in a snapshot unless recorded."""
     socket_cpus: Fact[tuple[tuple[int, ...], ...]] = _NOT_READ
     """CPU ids of each socket."""
+    listed: dict[str, Fact[int]] = field(default_factory=dict)
+    """How long `nodes` is; unknown with the reason where it could not be listed, and then it is empty."""
 
 
 # -- memory (memory.py, cgroup.py) ------------------------------------------------------------------------------------
@@ -89,6 +93,8 @@ class Thp:
     """THP_enabled of this process: False when a launcher disabled it by prctl."""
     counters: dict[str, Fact[int]]
     """thp_* and compact_* of vmstat."""
+    listed: dict[str, Fact[int]] = field(default_factory=dict)
+    """How long `sizes` or `counters` is; unknown with the reason where it could not be listed, and then it is empty."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +137,8 @@ class Memory:
     tmpfs: tuple[TmpfsMount, ...]
     hugetlb: tuple[HugePool, ...]
     cgroup: Cgroup
+    listed: dict[str, Fact[int]] = field(default_factory=dict)
+    """How long `tmpfs` or `hugetlb` is; unknown with the reason where it could not be listed, and then it is empty."""
 
 
 # -- PCI (pci.py, pcie_caps.py, accelerators.py, uplinks.py) ------------------------------------------------------------
