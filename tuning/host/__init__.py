@@ -12,4 +12,5 @@ READING_ORDER: tuple[str, ...] = (
     "pcie_caps",
     "accelerators",
     "pci_ids",
+    "uplinks",
 )
