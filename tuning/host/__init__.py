@@ -9,6 +9,7 @@ READING_ORDER: tuple[str, ...] = (
     "model",
     "id_lists",
     "pci",
+    "config_file",
     "pcie_caps",
     "accelerators",
     "pci_ids",
