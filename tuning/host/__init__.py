@@ -9,6 +9,7 @@ READING_ORDER: tuple[str, ...] = (
     "model",
     "id_lists",
     "pci",
+    "config_file",
     "pcie_caps",
     "accelerators",
     "pci_ids",
@@ -19,4 +20,5 @@ READING_ORDER: tuple[str, ...] = (
     "pages",
     "cgroup",
     "mounts",
+    "uplinks",
 )

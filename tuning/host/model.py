@@ -243,9 +243,10 @@ class SlotKind:
 class Uplink:
     """The narrowest link that everything in `shared_by` must cross to reach memory.
 
-    `capacity_bytes_per_s` is link math at the present width and speed, one direction; `solo_bytes_per_s` what one member
-    gets alone (its own link counts), `busy_bytes_per_s` its share when all are busy; `oversubscription` the sum of the
-    members' own links over the capacity.
+    `capacity_bytes_per_s` is link math, one direction, at the present width and the highest speed both ends have (an idle
+    link shows a lower one and raises it under load; `present_bytes_per_s` is the math at the speed shown now);
+    `solo_bytes_per_s` what one member gets alone (its own link counts), `busy_bytes_per_s` what an accelerator gets when
+    all are busy; `oversubscription` the members' own links, each counted once, over the capacity.
     """
 
     id: str
@@ -258,10 +259,12 @@ class Uplink:
     shared_by: tuple[str, ...]
     """Addresses: accelerators first, then NICs, NVMe, others that move data."""
     accelerators: tuple[str, ...]
+    """Those for which this link is the narrowest; each accelerator is in one uplink."""
     node: Fact[int]
     solo_bytes_per_s: dict[str, Fact[float]]
     busy_bytes_per_s: Fact[float]
     oversubscription: Fact[float]
+    present_bytes_per_s: Fact[float] = _NOT_READ
 
 
 # -- host (machine.py) --------------------------------------------------------------------------------------------------

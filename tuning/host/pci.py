@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hicachectl.tuning.host.accelerators import classify
+from hicachectl.tuning.host.config_file import header_revision, header_subsystem, read_config, with_extended
 from hicachectl.tuning.host.facts import Confidence, Fact, known, unknown
 from hicachectl.tuning.host.id_lists import parse_id_list, parse_id_mask
 from hicachectl.tuning.host.model import ConfigSpace, Link, PciDevice, SlotKind
@@ -26,9 +27,9 @@ _HEX = frozenset("0123456789abcdef")
 _SPEEDS = {word: speed for speed in SPEEDS_GT_S for word in (f"{speed:g}", f"{speed:.1f}")}
 _AER = ("correctable", "nonfatal", "fatal")
 _N_BARS = 6
+_NO_BAR = "0x0000000000000000"
 _IORESOURCE_MEM = 0x200
 """Linux include/linux/ioport.h."""
-_CONFIG_BYTES, _EXTENDED_CONFIG_BYTES = 256, 4096
 _NO_FILE = "no such file"
 
 
@@ -89,15 +90,19 @@ class _Reader:
     def device(self, address: str) -> PciDevice:
         folder = _Folder(self.root, f"{DEVICES}/{address}")
         class_code, vendor, device = folder.hex("class", 6), folder.hex("vendor", 4), folder.hex("device", 4)
-        revision = folder.hex("revision", 2)
+        status = self._runtime_status(folder)
+        asleep = not self.wake and status.value in ("suspended", "suspending")
+        config_path = f"{folder.path}/config"
+        header: Fact[bytes] = Fact(None, config_path, reason=ASLEEP if asleep else _NO_FILE)
+        if not asleep and folder.has("config"):
+            header = read_config(self.root, config_path)
+        revision = header_revision(header.value or b"", config_path) or folder.hex("revision", 2)
         interfaces = tuple(name for kind in ("infiniband", "net") for name in folder.names(kind))
         found = classify(
             class_code.value, vendor.value, device.value,
             revision=revision.value, has_infiniband=folder.has("infiniband") and bool(folder.names("infiniband")),
         )  # fmt: skip
-        status = self._runtime_status(folder)
-        asleep = not self.wake and status.value in ("suspended", "suspending")
-        config = self._config(folder, found.kind, asleep)
+        config = self._config(header, found.kind, class_code.value or "")
         path, host_bridge = _path(folder.target(), address)
         node, node_fallback, local_cpus = self._locality(folder)
         group, domain = self._iommu(folder)
@@ -108,7 +113,7 @@ class _Reader:
             vendor=vendor,
             device=device,
             revision=revision,
-            subsystem=_subsystem(folder),
+            subsystem=header_subsystem(header.value or b"", config_path) or _subsystem(folder),
             name=self.names.name(vendor.value, device.value)
             if vendor.value
             else unknown(vendor.source, "vendor not known"),
@@ -139,13 +144,14 @@ class _Reader:
             return unknown(f"{folder.path}/power/runtime_status", _NO_FILE)
         return self.root.text(f"{folder.path}/power/runtime_status")
 
-    def _config(self, folder: _Folder, kind: str, asleep: bool) -> ConfigSpace:
-        """Read 256 bytes, and all 4096 where access control matters: each 4 bytes are a bus access."""
-        path = f"{folder.path}/config"
-        if asleep:
-            return unread_config(path, ASLEEP)
-        data = folder.data("config", _CONFIG_BYTES if kind == SlotKind.OTHER else _EXTENDED_CONFIG_BYTES)
-        return unread_config(path, data.reason or "") if data.value is None else decode_config(data.value, path)
+    def _config(self, header: Fact[bytes], kind: str, class_code: str) -> ConfigSpace:
+        """Decode what was read; access control is looked for where it matters: ports and functions that move data."""
+        if header.value is None:
+            return unread_config(header.source, header.reason or "")
+        data = header.value
+        if kind != SlotKind.OTHER and (kind != SlotKind.BRIDGE or class_code.startswith("0604")):
+            data = with_extended(self.root, header.source, data)
+        return decode_config(data, header.source)
 
     def _locality(self, folder: _Folder) -> tuple[Fact[int], Fact[tuple[int, ...]], Fact[tuple[int, ...]]]:
         node = folder.text("numa_node").then(_node, why_not="firmware gives no node")
@@ -215,10 +221,6 @@ class _Folder:
     def text(self, name: str) -> Fact[str]:
         path = f"{self.path}/{name}"
         return self.root.text(path) if self.has(name) else Fact(None, path, reason=_NO_FILE)
-
-    def data(self, name: str, n_bytes: int) -> Fact[bytes]:
-        path = f"{self.path}/{name}"
-        return self.root.data(path, n_bytes) if self.has(name) else Fact(None, path, reason=_NO_FILE)
 
     def names(self, name: str) -> tuple[str, ...]:
         return self.root.names(f"{self.path}/{name}").value or () if self.has(name) else ()
@@ -304,6 +306,8 @@ def _largest_bar(text: str) -> int | None:
     largest = 0
     for line in text.splitlines()[:_N_BARS]:
         words = line.split()
+        if len(words) == 3 and words[1] == _NO_BAR:
+            continue
         if len(words) != 3:
             return None
         first, last, flags = (int(word, 16) for word in words)
