@@ -1,0 +1,205 @@
+"""`hicachectl topo`: the machine as the copies see it, live or recorded; path classes, snapshots, differences."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hicachectl.context import Context, origin_of
+from hicachectl.envelope import Diagnostic, Origin, Result, Severity, envelope, plain
+from hicachectl.errors import ExitCode, UsageError
+from hicachectl.flags import Format
+from hicachectl.render.screen import Screen
+
+if TYPE_CHECKING:
+    from hicachectl.render.topo_screen import Seen
+    from hicachectl.tuning.host.model import Machine
+    from hicachectl.tuning.host.root import HostRoot
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, invoke_without_command=True)
+
+_WAKE = typer.Option("--wake", help="Also read the config space of sleeping devices; this wakes them.")
+
+
+class FailOn(str, Enum):
+    """From which severity findings make the exit code 3."""
+
+    WARN = "warn"
+    ERROR = "error"
+
+
+@app.callback()
+def topo(
+    ctx: typer.Context,
+    fail_on: Annotated[
+        FailOn | None,
+        typer.Option("--fail-on", help="Exit with 3 when a finding weighs this much or more.", show_default=False),
+    ] = None,
+    wake: Annotated[bool, _WAKE] = False,
+) -> None:
+    """Show which accelerators share which link, which node each is near, what is set wrongly, and what could not be read.
+
+    Reads files of /sys and /proc, needs no privilege and changes nothing. Capacities are link math until a bench measured
+    them. Without root the config space ends after 64 bytes: what it holds is unknown then, never zero.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    from hicachectl.render.topo_screen import Topology, draw_topology
+    from hicachectl.tuning.host.read import read_machine
+
+    cli: Context = ctx.obj
+    root = cli.host_root()
+    machine = read_machine(root, wake=wake)
+    origin = _origin(root)
+    result = _topo_result(machine, fail_on=None if fail_on is None else Severity(fail_on.value))
+
+    def render(screen: Screen, data: dict[str, Any]) -> None:
+        persistence = None
+        if screen.wide:
+            from hicachectl.tuning.host.vendor_tool import read_persistence
+
+            persistence = read_persistence(root, machine.devices)
+        draw_topology(screen, Topology(machine, result.diagnostics, data["facts"], seen(root, origin), persistence))
+
+    cli.emit(result, render=render, origin=origin)
+
+
+@app.command()
+def matrix(ctx: typer.Context, wake: Annotated[bool, _WAKE] = False) -> None:
+    """Show the path class between accelerators and nodes, and between each two accelerators, with its legend."""
+    from hicachectl.render.topo_matrix import draw_matrix, matrix_data
+    from hicachectl.render.topo_words import names_of
+    from hicachectl.tuning.host.matrix import find_matrix
+    from hicachectl.tuning.host.read import read_machine
+
+    cli: Context = ctx.obj
+    root = cli.host_root()
+    machine = read_machine(root, wake=wake)
+    found, origin = find_matrix(machine), _origin(root)
+    data = matrix_data(machine, found)
+    cli.emit(
+        Result("hicachectl.topo-matrix/1", data, rows="/pairs"),
+        render=lambda screen, _: draw_matrix(screen, machine, found, names_of(machine), seen(root, origin)),
+        origin=origin,
+    )
+
+
+@app.command()
+def snapshot(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE.tar.zst", help="Where to write it; replaced as a whole.")],
+    wake: Annotated[bool, _WAKE] = False,
+) -> None:
+    """Record this host in one file: what topo reads, and the document of that same read.
+
+    Serial numbers, hardware addresses, other hosts' names and command-line secrets are left out; the manifest inside
+    lists the rules and every file with size and sha256. Look before you send it: tar --zstd -tvf FILE.
+    """
+    from hicachectl.tuning.host.read import read_machine
+    from hicachectl.tuning.host.recording import RecordingRoot
+    from hicachectl.tuning.host.snapshot import write_snapshot
+
+    cli: Context = ctx.obj
+    if not file.name.endswith(".tar.zst"):
+        raise UsageError("a snapshot's name ends with .tar.zst", where=str(file), why="that is what it is", hint=f"hicachectl topo snapshot {file.name}.tar.zst")  # fmt: skip
+    recording = RecordingRoot(cli.host_root())
+    machine = read_machine(recording, wake=wake)
+    origin = _origin(recording)
+    import json
+
+    document = envelope(_topo_result(machine), origin)
+    written = write_snapshot(
+        file,
+        recording,
+        machine,
+        topo=(json.dumps(document, indent=1, allow_nan=False) + "\n").encode(),
+        about={
+            "tool_version": origin.tool_version,
+            "host": origin.host,
+            "boot_id": origin.boot_id,
+            "collected_at": origin.collected_at,
+            "source": origin.source,
+        },
+    )
+    data = plain(written)
+    data["left_out"] = [{"what": what, "how": how} for what, how in written.left_out]
+    cli.emit(Result("hicachectl.topo-snapshot/1", data, rows="/members"), render=_draw_written, origin=origin)
+
+
+@app.command()
+def diff(
+    ctx: typer.Context,
+    a: Annotated[str, typer.Argument(metavar="A", help="A snapshot, a folder, or the word live.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The other one.", show_default="live, or --root")] = "live",
+    moving: Annotated[
+        bool, typer.Option("--all", help="Compare free memory, counters and idle speeds too.")
+    ] = False,
+) -> None:
+    """Show what differs between two recorded hosts, or a recorded and this one. Exit code 3 when something does."""
+    from hicachectl.render.topo_diff import diff_data, draw_diff
+    from hicachectl.tuning.host.diff import compare
+    from hicachectl.tuning.host.flatten import flatten
+    from hicachectl.tuning.host.read import read_machine
+    from hicachectl.tuning.host.snapshot import open_root
+
+    cli: Context = ctx.obj
+    roots = [cli.host_root() if side == "live" else open_root(Path(side)) for side in (a, b)]
+    machines = [read_machine(root) for root in roots]
+    origins = [_origin(root) for root in roots]
+    found = compare(flatten(machines[0]), flatten(machines[1]), moving=moving)
+    sides = [seen(root, origin) for root, origin in zip(roots, origins, strict=True)]
+    cli.emit(
+        Result(
+            "hicachectl.topo-diff/1",
+            diff_data(found, origins[0], origins[1]),
+            exit_code=ExitCode.DIFFERS if found.changes else ExitCode.OK,
+            rows="/changes",
+        ),
+        render=lambda screen, _: draw_diff(screen, found, sides[0], sides[1]),
+        origin=origins[1],
+    )
+
+
+def seen(root: HostRoot, origin: Origin, *, now: datetime | None = None) -> Seen:
+    """Say for the header what was looked at, and how old a recording is as far as it says."""
+    from hicachectl.render.topo_screen import Seen
+
+    if root.name is None:
+        return Seen(None, origin.collected_at)
+    moment = now or datetime.now(timezone.utc)
+    recorded = getattr(root, "recorded_at", None)
+    at = recorded() if recorded is not None else None
+    if at is None:
+        return Seen(root.name, None)
+    return Seen(root.name, at.strftime("%Y-%m-%dT%H:%M:%SZ"), (moment - at).total_seconds())
+
+
+def _origin(root: HostRoot) -> Origin:
+    return origin_of(root)
+
+
+def _topo_result(machine: Machine, *, fail_on: Severity | None = None) -> Result:
+    from hicachectl.tuning.findings import judge
+    from hicachectl.tuning.host.flatten import flatten
+
+    findings = judge(machine)
+    diagnostics = tuple(
+        Diagnostic(f.code, Severity(f.severity), f.message, subject=f.subject, hint=f.hint, source=f.source)
+        for f in findings
+    )
+    return Result("hicachectl.topo/1", flatten(machine, findings), diagnostics=diagnostics, fail_on=fail_on)
+
+
+def _draw_written(screen: Screen, data: dict[str, Any]) -> None:
+    from hicachectl.units import format_bytes
+
+    screen.print(f"wrote {data['path']}  {format_bytes(data['size_bytes'])}, mode 0600", "bold")
+    screen.print(f"sha256 {data['sha256']}")
+    screen.print(f"{len(data['members'])} files, {data['n_links']} links, {len(data['probes'])} facts that no file holds")
+    for rule in data["left_out"]:
+        screen.paragraph("left out  ", f"{rule['what']}: {rule['how']}")
+    screen.print(f"read it: hicachectl topo --root {data['path']}")
