@@ -14,4 +14,6 @@ READING_ORDER: tuple[str, ...] = (
     "pages",
     "cgroup",
     "mounts",
+    "machine",
+    "isolation",
 )
