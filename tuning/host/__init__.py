@@ -21,4 +21,6 @@ READING_ORDER: tuple[str, ...] = (
     "cgroup",
     "mounts",
     "uplinks",
+    "machine",
+    "isolation",
 )
