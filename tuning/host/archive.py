@@ -109,6 +109,7 @@ class Tree:
             followed += 1
             if followed > _MAX_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            here = "/" if target.startswith("/") else here
             parts.extend(p for p in reversed(target.split("/")) if p)
         return here
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from hicachectl.tuning.host.machine import PINNING
+
 __all__ = ["LEFT_OUT", "RULES", "command_line", "is_private", "public", "public_names"]
 
 LEFT_OUT = "left-out"
@@ -28,13 +30,12 @@ _ADDRESS_NAMED = re.compile(r"^(enx|wlx|wwx)[0-9a-f]{12}$")
 _MOUNT_TABLES = ("/mounts", "/mountinfo")
 _OPEN_FILE_SYSTEMS = frozenset({"tmpfs", "devtmpfs", "hugetlbfs", "cgroup", "cgroup2", "proc", "sysfs", "debugfs", "ramfs"})  # fmt: skip
 _OPEN_PARAMETERS = re.compile(
-    r"^(transparent_hugepage(_shmem|_tmpfs)?|thp_.*|hugepages|hugepagesz|default_hugepagesz|hugetlb_.*|numa|numa_balancing|"
-    r"movable_node|movablecore|kernelcore|mem|memmap|memhp_.*|memory_hotplug.*|cgroup_.*|cgroup\.memory|swapaccount|"
-    r"init_on_(alloc|free)|iommu(\..*)?|intel_iommu|amd_iommu|arm-smmu.*|iommufd\..*|vfio.*|pci|pcie_.*|pci_.*|swiotlb|"
-    r"isolcpus|nohz_full|rcu_nocbs|nosmt|maxcpus|nr_cpus|possible_cpus|mitigations|processor\..*|intel_idle\..*|"
-    r"intel_pstate|amd_pstate|idle|cpuidle\..*|nmi_watchdog|tsc|clocksource|lockdown|nvidia\..*|mem_encrypt|kvm.*|"
-    r"amd_smn_debugfs_enable|iomem|ro|rw|quiet|nokaslr|kaslr|efi|noefi|acpi|noapic|nox2apic|norandmaps)$"
+    r"^(thp_.*|hugetlb_.*|movablecore|kernelcore|memhp_.*|memory_hotplug.*|cgroup_.*|cgroup\.memory|swapaccount|init_on_alloc|"
+    r"init_on_free|iommu\..*|arm_smmu.*|iommufd\..*|vfio.*|pcie_.*|pci_.*|swiotlb|rcu_nocbs|possible_cpus|processor\..*|"
+    r"intel_idle\..*|intel_pstate|amd_pstate|cpuidle\..*|nmi_watchdog|tsc|clocksource|nvidia\..*|mem_encrypt|"
+    r"amd_smn_debugfs_enable|iomem|ro|rw|quiet|nokaslr|acpi|noapic|nox2apic)$"
 )
+_WORD = re.compile(r'(?:[^\s"]|"[^"]*"?)+')
 
 
 def is_private(path: str) -> bool:
@@ -75,11 +76,12 @@ def command_line(text: str) -> str:
     'root=left-out ro iommu=pt ks.password=left-out left-out init=left-out'
     """
     kept = []
-    for word in text.split():
+    for word in _WORD.findall(text):
         if word == "--":
             break  # what follows belongs to init
-        name, has_value, value = word.partition("=")
-        if _OPEN_PARAMETERS.match(name.strip('"')):
+        name, has_value, _ = word.partition("=")
+        bare = name.replace('"', "").replace("-", "_")
+        if bare in PINNING or _OPEN_PARAMETERS.match(bare):
             kept.append(word)
         elif has_value:
             kept.append(f"{name}={LEFT_OUT}" if re.fullmatch(r"[\w.-]{1,64}", name) else LEFT_OUT)

@@ -165,7 +165,7 @@ def snapshot_members(recording: RecordingRoot, machine: Machine) -> tuple[Tree, 
     for path, target in sorted(recording.targets.items(), key=lambda item: (item[0].count("/"), item[0])):
         tree.add_link(tree.made(path), target)
     for path in recording.listings:
-        tree.add_folder(tree.made(path + "/.").removesuffix("/."))
+        tree.add_folder(tree.made(path.rstrip("/") + "/.")[:-2] or "/")
     for path, content in sorted(recording.files.items()):
         tree.add_file(tree.made(path), content)
     replay = _replayed(tree, recording, {})
