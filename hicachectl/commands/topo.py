@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hicachectl.render.topo_screen import Seen
     from hicachectl.tuning.host.model import Machine
     from hicachectl.tuning.host.root import HostRoot
+    from hicachectl.tuning.placement import Placement
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, invoke_without_command=True)
 
@@ -54,7 +55,7 @@ def topo(
     cli: Context = ctx.obj
     root = cli.host_root()
     machine = read_machine(root, wake=wake)
-    origin = _origin(root)
+    origin = origin_of(root)
     result = _topo_result(machine, fail_on=None if fail_on is None else Severity(fail_on.value))
 
     def render(screen: Screen, data: dict[str, Any]) -> None:
@@ -63,7 +64,8 @@ def topo(
             from hicachectl.tuning.host.vendor_tool import read_persistence
 
             persistence = read_persistence(root, machine.devices)
-        draw_topology(screen, Topology(machine, result.diagnostics, data["facts"], seen(root, origin), persistence))
+        shown = Topology(machine, result.diagnostics, data["facts"], seen(root, origin), _placements(machine), persistence)
+        draw_topology(screen, shown)
 
     cli.emit(result, render=render, origin=origin)
 
@@ -79,7 +81,7 @@ def matrix(ctx: typer.Context, wake: Annotated[bool, _WAKE] = False) -> None:
     cli: Context = ctx.obj
     root = cli.host_root()
     machine = read_machine(root, wake=wake)
-    found, origin = find_matrix(machine), _origin(root)
+    found, origin = find_matrix(machine), origin_of(root)
     data = matrix_data(machine, found)
     cli.emit(
         Result("hicachectl.topo-matrix/1", data, rows="/pairs"),
@@ -108,7 +110,7 @@ def snapshot(
         raise UsageError("a snapshot's name ends with .tar.zst", where=str(file), why="that is what it is", hint=f"hicachectl topo snapshot {file.name}.tar.zst")  # fmt: skip
     recording = RecordingRoot(cli.host_root())
     machine = read_machine(recording, wake=wake)
-    origin = _origin(recording)
+    origin = origin_of(recording)
     import json
 
     document = envelope(_topo_result(machine), origin)
@@ -149,7 +151,7 @@ def diff(
     cli: Context = ctx.obj
     roots = [cli.host_root() if side == "live" else open_root(Path(side)) for side in (a, b)]
     machines = [read_machine(root) for root in roots]
-    origins = [_origin(root) for root in roots]
+    origins = [origin_of(root) for root in roots]
     found = compare(flatten(machines[0]), flatten(machines[1]), moving=moving)
     sides = [seen(root, origin) for root, origin in zip(roots, origins, strict=True)]
     cli.emit(
@@ -170,16 +172,11 @@ def seen(root: HostRoot, origin: Origin, *, now: datetime | None = None) -> Seen
 
     if root.name is None:
         return Seen(None, origin.collected_at)
-    moment = now or datetime.now(timezone.utc)
-    recorded = getattr(root, "recorded_at", None)
-    at = recorded() if recorded is not None else None
+    at = _recorded_at(root)
     if at is None:
         return Seen(root.name, None)
-    return Seen(root.name, at.strftime("%Y-%m-%dT%H:%M:%SZ"), (moment - at).total_seconds())
-
-
-def _origin(root: HostRoot) -> Origin:
-    return origin_of(root)
+    age_s = ((now or datetime.now(timezone.utc)) - at).total_seconds()
+    return Seen(root.name, at.strftime("%Y-%m-%dT%H:%M:%SZ"), age_s)
 
 
 def _topo_result(machine: Machine, *, fail_on: Severity | None = None) -> Result:
@@ -191,7 +188,33 @@ def _topo_result(machine: Machine, *, fail_on: Severity | None = None) -> Result
         Diagnostic(f.code, Severity(f.severity), f.message, subject=f.subject, hint=f.hint, source=f.source)
         for f in findings
     )
-    return Result("hicachectl.topo/1", flatten(machine, findings), diagnostics=diagnostics, fail_on=fail_on)
+    data = flatten(machine, findings, _placements(machine))
+    return Result("hicachectl.topo/1", data, diagnostics=diagnostics, fail_on=fail_on)
+
+
+def _placements(machine: Machine) -> tuple[Placement, ...]:
+    from hicachectl.tuning.host.model import SlotKind
+    from hicachectl.tuning.placement import placements
+
+    return placements(machine) if any(d.kind == SlotKind.ACCELERATOR for d in machine.devices) else ()
+
+
+def _recorded_at(root: HostRoot) -> datetime | None:
+    """When a recording was made: what its manifest says, else the date of its files."""
+    from hicachectl.tuning.host.archive import MemoryRoot
+
+    if isinstance(root, MemoryRoot):
+        if root.collected_at is not None:
+            try:
+                return datetime.strptime(root.collected_at, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+            except ValueError:
+                return None
+        newest = root.tree.newest_s
+        return datetime.fromtimestamp(newest, timezone.utc) if 0 < newest < 1e11 else None
+    try:
+        return datetime.fromtimestamp(root.path.stat().st_mtime, timezone.utc)
+    except OSError:
+        return None
 
 
 def _draw_written(screen: Screen, data: dict[str, Any]) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hicachectl.envelope import Diagnostic
 from hicachectl.render.screen import Screen
 from hicachectl.render.table import Column, Table
 from hicachectl.render.text import cell_width, pad
-from hicachectl.render.topo_words import ABSENT, Names, gib, ido, link_text, names_of, node_text, on_off, ranges, rate, word
+from hicachectl.render.topo_words import Names, gib, ido, is_absent, link_text, names_of, node_text, on_off, ranges, rate, word
 from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.model import Machine, PciDevice, SlotKind, Uplink
+from hicachectl.tuning.placement import Placement
+from hicachectl.units import GIB
 
 __all__ = ["Seen", "Topology", "draw_header", "draw_topology"]
 
@@ -28,8 +31,9 @@ class Seen:
     def __str__(self) -> str:
         if self.name is None:
             return f"LIVE {self.collected_at}"
-        age = "age not known" if self.age_s is None else f"{_age(self.age_s)} old"
-        return f"SNAPSHOT {self.name}" + (f" {self.collected_at}" if self.collected_at else "") + f", {age}"
+        if self.age_s is None or self.collected_at is None:
+            return f"SNAPSHOT {self.name}, age not known"
+        return f"SNAPSHOT {self.name}, {_age(self.age_s)} old ({self.collected_at[:10]})"
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Topology:
     findings: Sequence[Diagnostic]
     facts: Mapping[str, Mapping[str, str]]
     seen: Seen
+    placements: Sequence[Placement] = ()
     persistence: Fact[dict[str, str]] | None = None
 
 
@@ -53,6 +58,7 @@ def draw_topology(screen: Screen, topology: Topology) -> None:
     _accelerators(screen, topology, names, notes)
     _others(screen, machine, names, notes)
     _nodes(screen, machine)
+    _placements(screen, topology.placements)
     _unread(screen, topology.facts)
 
 
@@ -69,7 +75,7 @@ def draw_header(screen: Screen, topology: Topology) -> None:
     _two_sided(screen, f"HOST {word(host.hostname)}  {', '.join(sizes)}", str(topology.seen), "bold")
     limit = machine.memory.cgroup.memory_max_bytes
     unread = [note for note in topology.facts.values() if "reason" in note]
-    absent = sum(note["reason"] in ABSENT for note in unread)
+    absent = sum(is_absent(note["reason"]) for note in unread)
     _two_sided(
         screen,
         f"kernel {word(host.kernel)}  {_where(machine)}  cgroup limit {'none' if limit.reason == 'no limit' else gib(limit) + ' GiB' if limit.is_known else '?'}",
@@ -137,7 +143,7 @@ def _accelerators(screen: Screen, topology: Topology, names: Names, notes: _Note
             rate(uplink.solo_bytes_per_s.get(device.address)) if uplink else "?",
             rate(uplink.busy_bytes_per_s) if uplink else "?",
             notes.about(device.address, names.of(device.address)),
-            word(device.driver, "none" if device.driver.reason in ABSENT else "?"),
+            word(device.driver, _none_or_unknown(device.driver)),
             _iommu(device),
             _acs(device, ports),
             str(len(device.path)),
@@ -166,7 +172,7 @@ def _others(screen: Screen, machine: Machine, names: Names, notes: _Notes) -> No
         (
             names.of(d.address), d.address, names.uplink.get(d.address), node_text(d), d.kind, link_text(d.link),
             " ".join(d.interfaces) or None, notes.about(d.address, names.of(d.address)),
-            word(d.driver, "none" if d.driver.reason in ABSENT else "?"), _iommu(d), str(len(d.path)), word(d.name),
+            word(d.driver, _none_or_unknown(d.driver)), _iommu(d), str(len(d.path)), word(d.name),
         )
         for d in shown
     ]  # fmt: skip
@@ -210,14 +216,49 @@ def _nodes(screen: Screen, machine: Machine) -> None:
             screen.print(line, "bold" if number == 0 else None)
 
 
+def _placements(screen: Screen, placements: Sequence[Placement]) -> None:
+    """Draw what each policy for host pools would give, and with -o wide what it costs."""
+    usable = [one for one in placements if one.refused is None]
+    if usable:
+        columns = (
+            Column("HOST POOLS"), Column("GiB EACH", right=True), Column("GiB ALL", right=True), Column("NODES", keep=1),
+            Column("INSTALLED GiB", right=True, keep=3), Column("DISTANCE", right=True, keep=2), Column("REMOTE", right=True, keep=2),
+        )  # fmt: skip
+        screen.table(Table(columns, [_placement_row(one) for one in usable]))
+    if screen.wide:
+        for one in usable:
+            for cost in one.costs:
+                screen.paragraph(f"  {one.policy.value}: ", cost)
+    reasons = Counter(one.refused for one in placements if one.refused is not None)
+    for reason in reasons:
+        policies = ", ".join(one.policy.value for one in placements if one.refused == reason)
+        screen.paragraph("  no " if usable else "HOST POOLS none: ", f"{policies}: {reason}" if usable else str(reason))
+
+
+def _placement_row(one: Placement) -> list[str | None]:
+    distances = [binding.distance for binding in one.bindings]
+    known_distances = [distance for distance in distances if distance is not None]
+    each = min((binding.pool_bytes for binding in one.bindings), default=0)
+    remote = sum(binding.remote_share for binding in one.bindings) / len(one.bindings)
+    return [
+        one.policy.value,
+        f"{each / GIB:.1f}",
+        f"{one.pool_bytes / GIB:.0f}",
+        ranges(one.bytes_by_node),
+        f"{one.reached_bytes / GIB:.0f} of {one.installed_bytes / GIB:.0f}",
+        f"{sum(known_distances) / len(distances):.1f}" if len(known_distances) == len(distances) else "?",
+        f"{remote:.0%}",
+    ]
+
+
 def _unread(screen: Screen, facts: Mapping[str, Mapping[str, str]]) -> None:
     """Draw why facts are missing, the most frequent reason first."""
     reasons: dict[str, list[str]] = {}
     for note in facts.values():
         reason = note.get("reason")
-        if reason is not None and reason not in ABSENT and reason != "no such file":
+        if reason is not None and not is_absent(reason) and not reason.startswith("no such file"):
             reasons.setdefault(reason, []).append(note.get("source", ""))
-    missing = len({n.get("source", "") for n in facts.values() if n.get("reason") == "no such file"})
+    missing = len({n.get("source", "") for n in facts.values() if n.get("reason", "").startswith("no such file")})
     ordered = sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
     shown = ordered if screen.wide else ordered[:3]
     if not ordered and not missing:
@@ -261,8 +302,12 @@ def _where(machine: Machine) -> str:
 
 def _iommu(device: PciDevice) -> str:
     if device.iommu_group.value is None:
-        return "none" if device.iommu_group.reason in ABSENT else "?"
+        return _none_or_unknown(device.iommu_group)
     return f"{device.iommu_group.value} {word(device.iommu_domain)}"
+
+
+def _none_or_unknown(fact: Fact[Any]) -> str:
+    return "none" if is_absent(fact.reason or "") else "?"
 
 
 def _acs(device: PciDevice, ports: Mapping[str, PciDevice]) -> str:

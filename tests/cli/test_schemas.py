@@ -12,6 +12,8 @@ from typing import Any
 import jsonschema
 import pytest
 from cli_runner import Ran, call
+from hosts.builder import write_shape
+from hosts.shapes import SHAPES
 
 from hicachectl.envelope import unexplained_nulls
 from hicachectl.parser import load_command
@@ -20,6 +22,13 @@ from hicachectl.schemas_io import document_schema, schema_names
 
 # one line a command that shows most of its document; a new command needs one here
 LINES: dict[str, list[list[str]]] = {
+    "topo": [
+        ["topo"],
+        *(["topo", "--root", shape] for shape in ("8n8x-4up16", "cpuset-container", "no-vendor", "empty", "garbage", "sparse-ids")),
+    ],
+    "topo matrix": [["topo", "matrix"], ["topo", "matrix", "--root", "8n8x-4up16"], ["topo", "matrix", "--root", "no-vendor"]],
+    "topo snapshot": [["topo", "snapshot", "x.tar.zst"], ["topo", "snapshot", "y.tar.zst", "--root", "8n8x-4up16"]],
+    "topo diff": [["topo", "diff", "2n8x"], ["topo", "diff", "8n8x-4up16", "config64"], ["topo", "diff", "empty", "empty"]],
     "run": [["run", "--limit", "4"]],
     "config show": [["config", "show"], ["config", "show", "--origin", "--profile", "cpu-demo"]],
     "config path": [["config", "path"]],
@@ -36,9 +45,9 @@ LINES: dict[str, list[list[str]]] = {
 def leaves() -> Iterator[str]:
     def walk(command: Any, path: str) -> Iterator[str]:
         children = getattr(command, "commands", None)
-        if children is None:
+        if children is None or command.invoke_without_command:
             yield path
-        else:
+        if children is not None:
             for name, child in children.items():
                 yield from walk(child, f"{path} {name}")
 
@@ -61,6 +70,10 @@ def validate(ran: Ran) -> Any:
 @pytest.fixture(autouse=True)
 def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken.yaml").write_text("name: broken\nrevisoin: 1\n")
+    for line in (line for path, lines in LINES.items() if path.startswith("topo") for line in lines):
+        for name in set(line) & set(SHAPES):
+            if not (tmp_path / name).exists():
+                write_shape(name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
 
 
@@ -90,6 +103,7 @@ def test_a_failed_command_prints_a_document_of_the_same_name(path: str) -> None:
         "missing",
         *(["x"] if path in {"profile show", "profile validate"} else []),
         *(["bash"] if path == "completion" else []),
+        *(["x.tar.zst"] if path in {"topo snapshot", "topo diff"} else []),
     )
     document = validate(ran)
     assert (document["schema"], document["status"], document["exit_code"]) == (

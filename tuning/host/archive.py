@@ -187,6 +187,12 @@ class MemoryRoot(HostRoot):
         self.touched.files[path] = max(self.touched.files.get(path, 0), len(found))
         return known(found, path)
 
+    def piece(self, path: str, offset: int, n_bytes: int) -> Fact[bytes]:
+        """Read up to `n_bytes` at an offset of a recorded file."""
+        if ("piece", path) in self.refused:
+            return unknown(path, self.refused["piece", path])
+        return self.data(path, offset + n_bytes).then(lambda found: found[offset:])
+
     def names(self, path: str) -> Fact[tuple[str, ...]]:
         """List a recorded folder, sorted."""
         if ("folder", path) in self.refused:

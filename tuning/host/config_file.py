@@ -6,8 +6,6 @@ Linux 6.1); the walk over the extended capabilities needs some 20 of them. Only 
 
 from __future__ import annotations
 
-import os
-
 from hicachectl.tuning.host.facts import Fact, known
 from hicachectl.tuning.host.pcie_caps import find_capability
 from hicachectl.tuning.host.root import HostRoot
@@ -38,37 +36,28 @@ def with_extended(root: HostRoot, path: str, first: bytes) -> bytes:
     """
     if len(first) < CONFIG_BYTES or find_capability(first, _PCI_EXPRESS)[0] is None:
         return first
-    try:
-        handle = os.open(root.at(path), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return first  # it was there a moment ago: what was read then stays true
-    try:
-        space = _walk(handle, first)
-    except OSError:
-        return first
-    finally:
-        os.close(handle)
-    if space is not None:
-        root.touched.files[path] = EXTENDED_CONFIG_BYTES
-    return first if space is None else space
+    space = _walk(root, path, first)
+    return first if space is None else space  # it was there a moment ago: what was read then stays true
 
 
-def _walk(handle: int, first: bytes) -> bytes | None:
+def _walk(root: HostRoot, path: str, first: bytes) -> bytes | None:
     space = bytearray(first) + bytes(EXTENDED_CONFIG_BYTES - CONFIG_BYTES)
     at, seen = CONFIG_BYTES, set()
     for _ in range(_MAX_STEPS):
         if at in seen or not CONFIG_BYTES <= at <= EXTENDED_CONFIG_BYTES - 8:
             break
         seen.add(at)
-        header = os.pread(handle, 4, at)
-        if len(header) < 4:
-            return None if at == CONFIG_BYTES else bytes(space)
+        header = root.piece(path, at, 4).value
+        if header is None or len(header) < 4:
+            return None if header is None or at == CONFIG_BYTES else bytes(space)
         space[at : at + 4] = header
         value = int.from_bytes(header, "little")
         if value in (0, 0xFFFFFFFF):
             break
         if value & 0xFFFF == _ACS:
-            registers = os.pread(handle, 4, at + 4)
+            registers = root.piece(path, at + 4, 4).value
+            if registers is None:
+                return None
             space[at + 4 : at + 4 + len(registers)] = registers
             break
         at = value >> 20 & 0xFFC

@@ -26,10 +26,10 @@ _CONFIG_ABOVE = {"ido_request": ("ido", "request"), "ido_completion": ("ido", "c
 """Fields of the config space that have a place of their own in a device."""
 
 
-def flatten(machine: Machine, findings: Iterable[object] = ()) -> Data:
-    """Return the `data` of `topo -o json`: host, numa, nodes, devices, uplinks, memory, findings, facts. Pure.
+def flatten(machine: Machine, findings: Iterable[object] = (), placements: Iterable[object] = ()) -> Data:
+    """Return the `data` of `topo -o json`: host, numa, nodes, devices, uplinks, memory, placement, findings, facts. Pure.
 
-    `findings` are dataclasses with the fields of a diagnostic.
+    `findings` are dataclasses with the fields of a diagnostic, `placements` those of `tuning/placement.py`.
     """
     flat = _Flat()
     data = {
@@ -39,6 +39,7 @@ def flatten(machine: Machine, findings: Iterable[object] = ()) -> Data:
         "devices": [_device(flat, device, f"/devices/{i}") for i, device in enumerate(machine.devices)],
         "uplinks": [_uplink(flat, uplink, f"/uplinks/{i}") for i, uplink in enumerate(machine.uplinks)],
         "memory": _memory(flat, machine.memory),
+        "placement": [_placement(placement) for placement in placements],
         "findings": [_finding(finding) for finding in findings],
     }
     flat.lists(machine.numa.listed, "")
@@ -160,6 +161,13 @@ def _memory(flat: _Flat, memory: Memory) -> Data:
 
 def _finding(finding: object) -> Data:
     return {name: _plain(getattr(finding, name)) for name in ("code", "severity", "subject", "message", "hint", "source")}
+
+
+def _placement(placement: Any) -> Data:
+    names = ("policy", "pool_bytes", "bytes_by_node", "reached_bytes", "installed_bytes", "costs")
+    made = {name: _plain(getattr(placement, name)) for name in names}
+    made["usable"] = placement.refused is None
+    return made if placement.refused is None else made | {"reason": placement.refused}
 
 
 @cache

@@ -28,8 +28,9 @@ class RecordingRoot(HostRoot):
         self.listings: dict[str, tuple[str, ...]] = {}
         self.targets: dict[str, str] = {}
         self.refused: dict[tuple[str, str], str] = {}
-        """(file | folder | link, path) -> why it could not be read, where it was not simply missing."""
+        """(file | piece | folder | link, path) -> why it could not be read, where it was not simply missing."""
         self._asked_bytes: dict[str, int] = {}
+        self._pieces: dict[tuple[str, int, int], bytes] = {}
         self._there: dict[str, bool] = {}
 
     def at(self, path: str) -> Path:
@@ -50,6 +51,26 @@ class RecordingRoot(HostRoot):
         cleaned = public(path, found.value)
         self.files[path], self._asked_bytes[path] = cleaned, n_bytes
         return known(cleaned, path)
+
+    def piece(self, path: str, offset: int, n_bytes: int) -> Fact[bytes]:
+        """Read a piece of a file once. Of what lies between pieces nothing is recorded: it reads as zero."""
+        if (path, offset, n_bytes) in self._pieces:
+            return known(self._pieces[path, offset, n_bytes], path)
+        found = self.inner.piece(path, offset, n_bytes)
+        if found.value is None:
+            self._remember("piece", path, found)
+        else:
+            self._pieces[path, offset, n_bytes] = found.value
+        return found
+
+    def contents(self) -> dict[str, bytes]:
+        """Every recorded file, its pieces put in their places."""
+        files = dict(self.files)
+        for (path, offset, _), content in sorted(self._pieces.items()):
+            whole = bytearray(files.get(path, b"")).ljust(offset, b"\0")
+            whole[offset : offset + len(content)] = content
+            files[path] = bytes(whole)
+        return files
 
     def names(self, path: str) -> Fact[tuple[str, ...]]:
         """List a folder once."""

@@ -166,7 +166,7 @@ def snapshot_members(recording: RecordingRoot, machine: Machine) -> tuple[Tree, 
         tree.add_link(tree.made(path), target)
     for path in recording.listings:
         tree.add_folder(tree.made(path.rstrip("/") + "/.")[:-2] or "/")
-    for path, content in sorted(recording.files.items()):
+    for path, content in sorted(recording.contents().items()):
         tree.add_file(tree.made(path), content)
     replay = _replayed(tree, recording, {})
     ours, theirs = facts_of(machine), facts_of(read_machine(replay))
