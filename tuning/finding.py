@@ -74,12 +74,15 @@ class Sight:
 
     @cached_property
     def pool_nodes(self) -> tuple[Node, ...]:
-        """Nodes whose memory a host pool may use: with memory, allowed to this process, not an accelerator's own."""
+        """Nodes whose memory a host pool may use: with memory, allowed to this process, and CPUs.
+
+        A node without CPUs is an accelerator's own memory or an expander; which of them is not always told, so neither.
+        """
         allowed = self.machine.numa.allowed_nodes.value
         return tuple(
             node
             for node in self.memory_nodes
-            if node.kind.value != "device-memory" and (allowed is None or node.id in allowed)
+            if node.kind.value not in ("device-memory", "cpu-less") and (allowed is None or node.id in allowed)
         )
 
     @cached_property
@@ -99,10 +102,11 @@ class Sight:
     def links(self) -> tuple[PathLink, ...]:
         """Every link between a mover and its root port, once, in the order of devices. The inside of a switch is none."""
         found: dict[tuple[str | None, str], list[PciDevice]] = {}
+        firsts: dict[tuple[str | None, str], str] = {}  # a device's functions share its link: named by the first
         for mover in self.movers:
             if mover.is_vf.value:
                 continue
-            chain = (*mover.path, mover.address)
+            chain = (*mover.path, firsts.setdefault((mover.parent, mover.address.rpartition(".")[0]), mover.address))
             if len(chain) == 1:
                 found.setdefault((None, mover.address), []).append(mover)
             for i, (upper, lower) in enumerate(pairwise(chain)):

@@ -35,7 +35,7 @@ def _width(sight: Sight, link: PathLink) -> Iterator[Finding]:
         return
     subject, widest, possible = _subject(sight, link), max(both), min(both)
     complete = len(both) == 2
-    effect = f"; {some(d.address for d in link.carries)} have {now.value / possible:.0%} of it"
+    effect = f": {now.value / possible:.0%} of it is there for {some(d.address for d in link.carries)}"
     if now.value < possible:
         severity: Severity = (
             ("error" if complete else "warn") if link.has_accelerator else "warn" if complete else "note"

@@ -48,7 +48,7 @@ def _unknown(sight: Sight) -> Iterator[Finding]:
             "HC-NODE-UNKNOWN",
             "warn" if severity == "warn" and not one_node else "note",
             first.address,
-            f"no NUMA node for {some(d.address for d in lost)} ({first.node.reason}); {told}, which is not proof",
+            f"no NUMA node for {some(d.address for d in lost)} ({first.node.reason}); {told}",
             f"cat /sys/bus/pci/devices/{first.address}/local_cpulist",
             first.node.source,
         )
@@ -69,6 +69,17 @@ def _suspicious(sight: Sight) -> Iterator[Finding]:
             "the firmware's table is suspicious",
             "hicachectl topo matrix",
             sight.accelerators[0].node.source,
+        )
+    cpus = [node.cpus.value for node in sight.online if node.cpus.value]
+    n_listed, n_cpus = sum(map(len, cpus)), len({cpu for one in cpus for cpu in one})
+    if n_listed > n_cpus:
+        yield Finding(
+            "HC-NODE-UNKNOWN",
+            weight,
+            "node CPUs",
+            f"{len(cpus)} nodes list {n_listed} CPUs, but there are {n_cpus}: the same ones are on several nodes",
+            "numactl --hardware",
+            sight.online[0].cpus.source,
         )
     rows = [node.distances for node in sight.online]
     values = {value for row in rows for value in (row.value or {}).values()}
@@ -191,24 +202,29 @@ def _half(sight: Sight) -> Iterator[Finding]:
 
 def _cpuset(sight: Sight) -> Iterator[Finding]:
     numa = sight.machine.numa
-    every_cpu = {cpu for node in sight.online for cpu in node.cpus.value or ()}
+    parts, sources = [], []
     for what, allowed, there in (
-        ("nodes", numa.allowed_nodes, {node.id for node in sight.memory_nodes}),
-        ("CPUs", numa.allowed_cpus, every_cpu),
+        ("memory nodes", numa.allowed_nodes, {node.id for node in sight.memory_nodes}),
+        ("CPUs", numa.allowed_cpus, {cpu for node in sight.online for cpu in node.cpus.value or ()}),
     ):
-        if allowed.value is None or not there - set(allowed.value):
-            continue
-        out = [d for d in sight.accelerators if d.node.value is not None and d.node.value not in allowed.value]
-        lost = bool(out) and what == "nodes"
-        tail = f"; {some(d.address for d in out)} sit on nodes outside" if lost else ""
-        yield Finding(
-            "HC-CPUSET",
-            "warn" if lost else "note",
-            HOST,
-            f"this process may use {len(there & set(allowed.value))} of {len(there)} {what} that the host has{tail}",
-            "grep -E 'Mems_allowed_list|Cpus_allowed_list' /proc/self/status",
-            allowed.source,
-        )
+        if allowed.value is not None and there - set(allowed.value):
+            parts.append(f"{len(there & set(allowed.value))} of the host's {len(there)} {what}")
+            sources.append(allowed.source)
+    if not parts:
+        return
+    nodes = numa.allowed_nodes.value
+    out = [
+        d for d in sight.accelerators if nodes is not None and d.node.value is not None and d.node.value not in nodes
+    ]
+    yield Finding(
+        "HC-CPUSET",
+        "warn" if out else "note",
+        HOST,
+        f"this process may use {some(parts)}"
+        + (f"; {some(d.address for d in out)} are on nodes outside" if out else ""),
+        "grep -E 'Mems_allowed_list|Cpus_allowed_list' /proc/self/status",
+        sources[0],
+    )
 
 
 def _nps(sight: Sight) -> Iterator[Finding]:

@@ -90,7 +90,7 @@ def _root_complex(sight: Sight) -> Iterator[Finding]:
         "note",
         ports[0].root_port,
         f"whether the root complex ({cpu.value or 'CPU not known'}) lets writers behind one port pass each other is not "
-        f"readable; {len(ports)} shared uplinks depend on it",
+        f"readable; {some(uplink.id for uplink in ports)} {'depend' if len(ports) > 1 else 'depends'} on it",
         "hicachectl explain HC-RC-ORDER-UNKNOWN",
         ports[0].capacity_bytes_per_s.source,
     )

@@ -23,7 +23,7 @@ from enum import Enum
 from hicachectl.tuning.assignment import cheapest_assignment
 from hicachectl.tuning.finding import Sight, some
 from hicachectl.tuning.host.model import Machine, Node, PciDevice
-from hicachectl.units import format_bytes
+from hicachectl.units import format_bytes, format_rate
 
 __all__ = ["Binding", "Placement", "Policy", "place", "placements"]
 
@@ -51,8 +51,8 @@ class Binding:
     bytes_by_node: Mapping[int, int]
     distance: float | None
     """Mean kernel distance from its node to its bytes, 10 = all local; None where a row is not known."""
-    remote_share: float
-    """Part of its bytes that lies on other nodes than its own."""
+    remote_share: float | None
+    """Part of its bytes that lies on other nodes than its own; None where that is not known."""
     uplink: str | None
     """Display name of the uplink it shares, None when it has its link for itself."""
     busy_bytes_per_s: float | None
@@ -300,7 +300,7 @@ def _binding(sight: Sight, device: PciDevice, share: Mapping[int, float], each: 
         accelerator=device.address,
         bytes_by_node=by_node,
         distance=distance,
-        remote_share=1.0 - share.get(device.node.value, 0.0) if device.node.value is not None else 1.0,
+        remote_share=1.0 - share.get(device.node.value, 0.0) if device.node.value is not None else None,
         uplink=uplink.id if uplink else None,
         busy_bytes_per_s=uplink.busy_bytes_per_s.value if uplink else None,
     )
@@ -310,21 +310,31 @@ def _costs(sight: Sight, policy: Policy, bindings: Sequence[Binding], reached: i
     costs = []
     if reached < installed:
         costs.append(f"reaches {format_bytes(reached)} of {format_bytes(installed)} installed")
-    remote = [b for b in bindings if b.remote_share > 0]
-    if remote:
+    lost = [b.accelerator for b in bindings if b.remote_share is None]
+    remote = [b for b in bindings if b.remote_share]
+    if lost:
+        costs.append(f"how far {some(lost)} are from their bytes is not known")
+    elif remote:
         far = max((b.distance for b in remote if b.distance is not None), default=None)
-        share = sum(b.remote_share for b in bindings) / len(bindings)
+        share = sum(b.remote_share or 0 for b in bindings) / len(bindings)
         costs.append(
             f"{share:.0%} of the bytes are on another node" + (f", at mean distance up to {far:g}" if far else "")
         )
+    parted = []
     for uplink in sight.shared_uplinks:
-        members = [b for b in bindings if b.uplink == uplink.id]
-        targets = {node for b in members for node in b.bytes_by_node}
-        if len(members) > 1 and len(targets) > 1:
-            costs.append(
-                f"{uplink.id}: {some(b.accelerator for b in members)} write to nodes {some(map(str, sorted(targets)))} through "
-                "one link; under strict ordering they wait for each other, so measure device to host with all busy"
-            )
+        targets = [frozenset(b.bytes_by_node) for b in bindings if b.uplink == uplink.id]
+        if len(targets) > 1 and len(frozenset().union(*targets)) > 1:
+            parted.append(uplink.id)
+    if parted:
+        costs.append(
+            f"writers behind {some(parted, most=8)} have different target nodes: under strict ordering they wait for each "
+            "other, so measure device to host with all of them busy"
+        )
+    busy = [b.busy_bytes_per_s for b in bindings if b.busy_bytes_per_s is not None]
+    if busy:
+        costs.append(
+            f"{len(busy)} of {len(bindings)} share an uplink: down to {format_rate(min(busy))} each when all are busy"
+        )
     if policy in (Policy.INTERLEAVE, Policy.WEIGHTED):
         size = max(b.pool_bytes for b in bindings) / 1e9
         gb, slower = min(_REGISTERED, key=lambda entry: abs(entry[0] - size))

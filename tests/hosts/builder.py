@@ -41,8 +41,8 @@ class NodeSpec:
     memory_bytes: int = 0
     free_bytes: int = 0
     online: bool = True
-    free_huge_blocks: int = 4096
-    """Order-9 and order-10 blocks in buddyinfo, in 2 MiB pages."""
+    free_huge_blocks: int | None = None
+    """Order-9 and order-10 blocks in buddyinfo, in 2 MiB pages; None: three quarters of what is free."""
     huge_2m: tuple[int, int] | None = (0, 0)
     """total, free; None: no hugepages folder."""
     distances: tuple[int, ...] | None = None
@@ -384,9 +384,18 @@ def _memory(write: _Writer, spec: HostSpec) -> None:
         + " ".join(f"{c:6}" for c in (9, 8, 7, 6, 5, 4, 3, 2, 1, blocks % 2, blocks // 2))
         for n in online
         if n.memory_bytes
-        for blocks in (n.free_huge_blocks,)
+        for blocks in (n.free_huge_blocks if n.free_huge_blocks is not None else n.free_bytes * 3 // 4 >> 21,)
     ]
     write.file("/proc/buddyinfo", "\n".join(zones))
+    information = "".join(
+        f"Node {n.id}, zone   Normal\n  pages free     {n.free_bytes >> 12}\n        boost    0\n        min      1000\n"
+        f"        low      1250\n        high     1500\n        spanned  {n.memory_bytes >> 12}\n"
+        f"        present  {n.memory_bytes >> 12}\n        managed  {n.memory_bytes >> 12}\n        cma      0\n"
+        "        protection: (0, 0, 0, 0, 0)\n"
+        for n in online
+        if n.memory_bytes
+    )
+    write.file("/proc/zoneinfo", information.encode())
     write.files("/proc/sys", dict(spec.sysctl))
 
 

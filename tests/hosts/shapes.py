@@ -44,7 +44,6 @@ def _nodes(
             cpus=f"{i * cpus}-{(i + 1) * cpus - 1}",
             memory_bytes=gib * GIB,
             free_bytes=free,
-            free_huge_blocks=free // (2 << 20) * 3 // 4,
             distances=rows[i],
             weight=1,
             socket=i // a_socket,
@@ -364,7 +363,15 @@ def _device_memory() -> HostSpec:
         )
         for node, domain in enumerate(("0009", "0019"))
     )  # fmt: skip
-    return HostSpec(nodes=nodes, buses=buses, hostname="device-memory", cpu_vendor="ARM", cpu_name="Neoverse-V2")
+    initiators = {"/sys/devices/system/node/has_generic_initiator": b"2-7\n"}
+    return HostSpec(
+        nodes=nodes,
+        buses=buses,
+        hostname="device-memory",
+        cpu_vendor="ARM",
+        cpu_name="Neoverse-V2",
+        files=initiators,
+    )
 
 
 _DESCRIBED: dict[str, Callable[[], HostSpec]] = {
