@@ -70,9 +70,13 @@ class Context:
 
     def host_root(self) -> HostRoot:
         """The host that read commands look at: live, or what --root names, opened once. Raises UsageError."""
-        from hicachectl.tuning.host.snapshot import open_root
+        if self._host_root is None and self.root is None:
+            from hicachectl.tuning.host.root import HostRoot
 
-        if self._host_root is None:
+            self._host_root = HostRoot()
+        elif self._host_root is None:
+            from hicachectl.tuning.host.snapshot import open_root
+
             self._host_root = open_root(self.root)
         return self._host_root
 
@@ -260,12 +264,11 @@ def origin_of(root: HostRoot, *, now: datetime | None = None) -> Origin:
     """
     hostname, boot_id = root.text("/proc/sys/kernel/hostname"), root.text("/proc/sys/kernel/random/boot_id")
     facts = {"host": hostname, "boot_id": boot_id}
-    collected = getattr(root, "collected_at", None)
     return Origin(
         tool_version=__version__,
         host=hostname.value,
         boot_id=boot_id.value,
-        collected_at=collected or (now or datetime.now(timezone.utc)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        collected_at=root.collected_at or (now or datetime.now(timezone.utc)).strftime("%Y-%m-%dT%H:%M:%SZ"),
         source="live" if root.name is None else root.name,
         unknown={name: f"{fact.source}: {fact.reason}" for name, fact in facts.items() if fact.value is None},
     )

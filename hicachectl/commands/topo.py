@@ -201,20 +201,13 @@ def _placements(machine: Machine) -> tuple[Placement, ...]:
 
 def _recorded_at(root: HostRoot) -> datetime | None:
     """When a recording was made: what its manifest says, else the date of its files."""
-    from hicachectl.tuning.host.archive import MemoryRoot
-
-    if isinstance(root, MemoryRoot):
-        if root.collected_at is not None:
-            try:
-                return datetime.strptime(root.collected_at, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
-            except ValueError:
-                return None
-        newest = root.tree.newest_s
-        return datetime.fromtimestamp(newest, timezone.utc) if 0 < newest < 1e11 else None
-    try:
-        return datetime.fromtimestamp(root.path.stat().st_mtime, timezone.utc)
-    except OSError:
-        return None
+    if root.collected_at is not None:
+        try:
+            return datetime.strptime(root.collected_at, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+        except ValueError:
+            return None
+    seconds = root.newest_s()
+    return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc)
 
 
 def _draw_written(screen: Screen, data: dict[str, Any]) -> None:

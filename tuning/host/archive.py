@@ -23,6 +23,7 @@ __all__ = ["Bounds", "MemoryRoot", "Tree", "read_archive"]
 
 _MAGIC = {b"\x28\xb5\x2f\xfd": "zst", b"BZh": "bz2", b"\x1f\x8b": "gz", b"\xfd7zXZ\x00": "xz"}
 _MAX_WINDOW_BYTES = 128 << 20  # what zstd -19 --long=27 writes; bounds the memory of unpacking
+_MAX_TIME_S = 1e11  # later than any clock's year
 _MAX_LINKS = 40  # as the kernel allows in one path
 
 
@@ -167,6 +168,10 @@ class MemoryRoot(HostRoot):
         self.present = present
         self.probes = probes or {}
         self.collected_at = collected_at
+
+    def newest_s(self) -> float | None:
+        """Newest date among the recorded files, seconds since 1970; None where the archive has none."""
+        return self.tree.newest_s if 0 < self.tree.newest_s < _MAX_TIME_S else None
 
     def at(self, path: str) -> Path:
         """Return the path inside the recording: there is no real one. Pure."""

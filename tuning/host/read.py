@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from hicachectl.tuning.host.archive import MemoryRoot
 from hicachectl.tuning.host.machine import read_host
 from hicachectl.tuning.host.memory import read_memory
 from hicachectl.tuning.host.model import Machine
 from hicachectl.tuning.host.numa import read_numa
 from hicachectl.tuning.host.pci import read_devices
-from hicachectl.tuning.host.places import with_facts
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.host.uplinks import find_uplinks
 
@@ -30,4 +28,8 @@ def read_machine(root: HostRoot, *, wake: bool = False) -> Machine:
         uplinks=find_uplinks(devices),
         listed={"devices": root.names("/sys/bus/pci/devices").then(len)},
     )
-    return with_facts(machine, root.probes) if isinstance(root, MemoryRoot) and root.probes else machine
+    if not root.probes:
+        return machine
+    from hicachectl.tuning.host.places import with_facts
+
+    return with_facts(machine, root.probes)

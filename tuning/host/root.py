@@ -12,8 +12,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from hicachectl.tuning.host.facts import Fact, known, unknown
 
@@ -43,6 +45,10 @@ class HostRoot:
         self.path = path
         self.name = name
         self.touched = Touched()
+        self.probes: Mapping[str, Fact[Any]] = {}
+        """Recorded facts that no file holds, by their place in the model (`places.py`)."""
+        self.collected_at: str | None = None
+        """When it was recorded, UTC, where the recording says so."""
         self._top = os.fspath(path).rstrip("/")
         self._folders: dict[str, str] = {}
 
@@ -57,6 +63,13 @@ class HostRoot:
         Raises OSError where a recording's links go round in circles.
         """
         return Path(self._real(path))
+
+    def newest_s(self) -> float | None:
+        """Date of a recorded folder, seconds since 1970; None where it cannot be read."""
+        try:
+            return self.path.stat().st_mtime
+        except OSError:
+            return None
 
     def text(self, path: str) -> Fact[str]:
         """Read a small text file, stripped. Undecodable bytes become backslash escapes."""
