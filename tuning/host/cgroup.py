@@ -123,8 +123,8 @@ def _memory(root: HostRoot, group: Fact[_Group]) -> tuple[Fact[int], Fact[int], 
     it holds the most.
     """
     if group.value is None:
-        why = Fact(None, group.source, group.confidence, group.reason)
-        return why, why, why
+        source, reason = group.source, group.reason or "no group"
+        return unknown(source, reason), unknown(source, reason), unknown(source, reason)
     version = group.value.version
     name, used = (
         ("memory.max", "memory.current") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
@@ -136,8 +136,8 @@ def _memory(root: HostRoot, group: Fact[_Group]) -> tuple[Fact[int], Fact[int], 
         if limit.value is None:
             if limit.reason == NO_LIMIT:
                 continue
-            why = Fact(None, limit.source, limit.confidence, limit.reason)
-            return why, why, why
+            reason = limit.reason or "no limit was read"
+            return limit, unknown(limit.source, reason), unknown(limit.source, reason)
         if tightest is None or tightest[0].value is None or limit.value <= tightest[0].value:
             tightest = (limit, folder, path)
     if version == 1:
