@@ -54,9 +54,9 @@ V2_GROUP = f"{GROUPS}/serving.slice/engine.service"
 V2 = {
     "/proc/self/cgroup": "0::/serving.slice/engine.service\n",
     f"{GROUPS}/cgroup.controllers": "cpuset cpu memory\n",
-    f"{GROUPS}/cpuset.mems.effective": "0-1\n",
     f"{GROUPS}/serving.slice/cgroup.controllers": "cpuset memory\n",
     f"{GROUPS}/serving.slice/cgroup.type": "domain\n",
+    f"{GROUPS}/serving.slice/cpuset.mems.effective": "0-1\n",
     f"{GROUPS}/serving.slice/memory.max": f"{2 * GIB}\n",
     f"{GROUPS}/serving.slice/memory.current": f"{GIB}\n",
     f"{V2_GROUP}/cgroup.controllers": "cpuset memory\n",

@@ -123,8 +123,8 @@ def _memory(root: HostRoot, group: Fact[_Group]) -> tuple[Fact[int], Fact[int], 
     it holds the most.
     """
     if group.value is None:
-        why = Fact(None, group.source, group.confidence, group.reason)
-        return why, why, why
+        source, reason = group.source, group.reason or "no group"
+        return unknown(source, reason), unknown(source, reason), unknown(source, reason)
     version = group.value.version
     name, used = (
         ("memory.max", "memory.current") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
@@ -136,7 +136,8 @@ def _memory(root: HostRoot, group: Fact[_Group]) -> tuple[Fact[int], Fact[int], 
         if limit.value is None:
             if limit.reason == NO_LIMIT:
                 continue
-            return limit, _used(root, f"{own}/{used}"), Fact(None, limit.source, limit.confidence, limit.reason)
+            reason = limit.reason or "no limit was read"
+            return limit, unknown(limit.source, reason), unknown(limit.source, reason)
         if tightest is None or tightest[0].value is None or limit.value <= tightest[0].value:
             tightest = (limit, folder, path)
     if version == 1:
@@ -162,10 +163,14 @@ def _limit(root: HostRoot, path: str, version: int, folder: str) -> Fact[int]:
 
 def _may_lack_limit(root: HostRoot, folder: str) -> bool:
     """Whether a version 2 group has no limit file by rights: the root group (no cgroup.type), or one without the controller."""
-    controllers = root.text(f"{folder}/cgroup.controllers")
-    if controllers.value is None:
-        return False
-    return "memory" not in controllers.value.split() or root.text(f"{folder}/cgroup.type").reason == "no such file"
+    has = _has_controller(root, folder, "memory")
+    return has is False or (has is True and root.text(f"{folder}/cgroup.type").reason == "no such file")
+
+
+def _has_controller(root: HostRoot, folder: str, controller: str) -> bool | None:
+    """Whether a controller is on for a version 2 group; None where that cannot be read."""
+    controllers = root.text(f"{folder}/cgroup.controllers").value
+    return None if controllers is None else controller in controllers.split()
 
 
 def _hierarchical_limit(root: HostRoot, folder: str) -> Fact[int]:
@@ -204,6 +209,6 @@ def _cpuset(
             if found.reason != "no such file":
                 return found
             first = first or found
-        if group.value.version == 1:
-            break  # version 1 shows it in every group
+        if group.value.version == 1 or _has_controller(root, folder, "cpuset") is not False:
+            break  # every group of version 1 shows it, and of version 2 where the controller is on
     return first or unknown(group.source, "no such file")

@@ -66,7 +66,7 @@ def known(value: T, source: str, confidence: Confidence = Confidence.READ) -> Fa
     return Fact(value, source, confidence)
 
 
-def unknown(source: str, reason: str) -> Fact[T]:  # type: ignore[type-var]
+def unknown(source: str, reason: str) -> Fact[T]:
     """Return a fact without a value. Pure."""
     return Fact(None, source, Confidence.READ, reason)
 

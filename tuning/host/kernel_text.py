@@ -6,10 +6,13 @@ Every parser raises ValueError for what it does not know, so that `Fact.then` tu
 from __future__ import annotations
 
 import re
+from typing import TypeVar
 
 from hicachectl.tuning.host.facts import Fact
 
 __all__ = ["choice", "field", "id_list", "number", "signed", "status_fields", "table_bytes"]
+
+T = TypeVar("T")
 
 _MAX_ID = 1 << 16
 """Above CONFIG_NR_CPUS (8192) and MAX_NUMNODES (1024) of any kernel: a larger id is not one, and its range would not fit."""
@@ -86,7 +89,7 @@ def status_fields(text: str) -> dict[str, str]:
     return found
 
 
-def field(table: Fact[dict[str, str]] | Fact[dict[str, int]], name: str) -> Fact:  # type: ignore[type-arg]
+def field(table: Fact[dict[str, T]], name: str) -> Fact[T]:
     """Pick one entry of a table that was read; an absent one is unknown and the reason names it."""
     if table.value is None:
         return Fact(None, table.source, table.confidence, table.reason)

@@ -71,7 +71,8 @@ def _thp(root: HostRoot) -> Thp:
 
 def _counters(root: HostRoot) -> tuple[dict[str, Fact[int]], Fact[int]]:
     text = root.text("/proc/vmstat")
-    found: dict[str, Fact[int]] = {name: field(text.then(lambda _: {}), name) for name in _EXPECTED_COUNTERS}
+    none: Fact[dict[str, int]] = text.then(lambda _: {})
+    found: dict[str, Fact[int]] = {name: field(none, name) for name in _EXPECTED_COUNTERS}
     for line in (text.value or "").splitlines():
         name, _, value = line.partition(" ")
         if re.fullmatch(r"(thp|compact)_\w{1,60}", name, re.ASCII):

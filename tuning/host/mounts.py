@@ -39,7 +39,7 @@ def read_mounts(root: HostRoot) -> Fact[tuple[Mount, ...]]:
     return older if older.is_known else table
 
 
-def _mountinfo(text: str) -> tuple[Mount, ...]:
+def _mountinfo(text: str) -> tuple[Mount, ...] | None:
     """Parse `id parent dev root path options [tags] - kind source options` (proc_pid_mountinfo(5))."""
     found = []
     for line in text.splitlines():
@@ -48,17 +48,17 @@ def _mountinfo(text: str) -> tuple[Mount, ...]:
         if not dash or len(left) < 6 or len(right) < 3:
             raise ValueError(f"not a mount: {line[:60]!r}")
         found.append(Mount(_plain(left[4]), right[0], tuple(right[2].split(",")), _plain(left[3])))
-    return tuple(found)
+    return tuple(found) or None
 
 
-def _mounts(text: str) -> tuple[Mount, ...]:
+def _mounts(text: str) -> tuple[Mount, ...] | None:
     found = []
     for line in text.splitlines():
         words = line.split(" ")
         if len(words) < 4:
             raise ValueError(f"not a mount: {line[:60]!r}")
         found.append(Mount(_plain(words[1]), words[2], tuple(words[3].split(",")), None))
-    return tuple(found)
+    return tuple(found) or None
 
 
 def _plain(path: str) -> str:

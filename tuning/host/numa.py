@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from typing import Any
 
 from hicachectl.tuning.host.cgroup import read_cgroup
 from hicachectl.tuning.host.facts import Confidence, Fact, derive, known
@@ -51,22 +53,15 @@ def read_numa(root: HostRoot) -> Numa:
     )
 
 
+@dataclass(frozen=True)
 class _Shared:
     """What is read once for all nodes."""
 
-    def __init__(
-        self,
-        online: Fact[tuple[int, ...]],
-        blocks: Fact[dict[int, int]],
-        reserves: Fact[dict[int, tuple[int, int]]],
-        page_bytes: Fact[int],
-        device_nodes: Fact[frozenset[int]],
-    ) -> None:
-        self.online = online
-        self.blocks = blocks
-        self.reserves = reserves
-        self.page_bytes = page_bytes
-        self.device_nodes = device_nodes
+    online: Fact[tuple[int, ...]]
+    blocks: Fact[dict[int, int]]
+    reserves: Fact[dict[int, tuple[int, int]]]
+    page_bytes: Fact[int]
+    device_nodes: Fact[frozenset[int]]
 
 
 def _node(root: HostRoot, node: int, shared: _Shared) -> Node:
@@ -149,9 +144,10 @@ def _device_nodes(root: HostRoot) -> Fact[frozenset[int]]:
     initiators = root.text(f"{_NODES}/has_generic_initiator").then(id_list)
     gpus = root.names("/proc/driver/nvidia/gpus")
     statuses = [root.text(f"/proc/driver/nvidia/gpus/{gpu}/numa_status").then(_status_node) for gpu in gpus.value or ()]
-    for fact in (initiators, gpus, *statuses):
-        if not fact.is_known and fact.reason != "no such file":
-            return Fact(None, fact.source, Confidence.DERIVED, fact.reason)
+    asked: tuple[Fact[Any], ...] = (initiators, gpus, *statuses)
+    for evidence in asked:
+        if not evidence.is_known and evidence.reason != "no such file":
+            return Fact(None, evidence.source, Confidence.DERIVED, evidence.reason)
     found.update(initiators.value or ())
     found.update(fact.value for fact in statuses if fact.value is not None and fact.value >= 0)
     return Fact(frozenset(found), source, Confidence.DERIVED)

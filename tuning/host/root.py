@@ -72,11 +72,11 @@ class HostRoot:
             return None
 
     def text(self, path: str) -> Fact[str]:
-        """Read a small text file, stripped. Undecodable bytes become backslash escapes."""
+        """Read a small text file, stripped. Undecodable bytes become backslash escapes; kernels of 2010 end node lists with a NUL."""
         raw = self.data(path, _MAX_TEXT_BYTES + 1)
         if raw.value is not None and len(raw.value) > _MAX_TEXT_BYTES:
             return unknown(path, f"longer than {_MAX_TEXT_BYTES >> 20} MiB")
-        return raw.then(lambda found: found.decode("utf-8", errors="backslashreplace").strip())
+        return raw.then(lambda found: found.rstrip(b"\0").decode("utf-8", errors="backslashreplace").strip())
 
     def data(self, path: str, n_bytes: int) -> Fact[bytes]:
         """Read up to `n_bytes` from the start of a file with one open and unbuffered reads."""
