@@ -26,6 +26,8 @@ _IOMMU_GROUPS = "/sys/kernel/iommu_groups"
 _HEX = frozenset("0123456789abcdef")
 _SPEEDS = {word: speed for speed in SPEEDS_GT_S for word in (f"{speed:g}", f"{speed:.1f}")}
 _AER = ("correctable", "nonfatal", "fatal")
+_RUNTIME_STATUS = frozenset(("active", "suspended", "suspending", "resuming", "error", "unsupported"))
+"""Linux drivers/base/power/sysfs.c, runtime_status_show."""
 _N_BARS = 6
 _NO_BAR = "0x0000000000000000"
 _IORESOURCE_MEM = 0x200
@@ -142,7 +144,8 @@ class _Reader:
     def _runtime_status(self, folder: _Folder) -> Fact[str]:
         if not folder.has("power"):
             return unknown(f"{folder.path}/power/runtime_status", _NO_FILE)
-        return self.root.text(f"{folder.path}/power/runtime_status")
+        status = self.root.text(f"{folder.path}/power/runtime_status")
+        return status.then(lambda word: word if word in _RUNTIME_STATUS else None, why_not="no such status")
 
     def _config(self, header: Fact[bytes], kind: str, class_code: str) -> ConfigSpace:
         """Decode what was read; access control is looked for where it matters: ports and functions that move data."""
@@ -329,7 +332,7 @@ def _link(folder: _Folder, config: ConfigSpace, asleep: bool) -> Link:
     def one(name: str, convert: Callable[[str], Any], register: Fact[Any] | None) -> Fact[Any]:
         if asleep:
             return Fact(None, f"{folder.path}/{name}", reason=ASLEEP)
-        found: Fact[Any] = folder.text(name).then(convert, why_not="the kernel does not know")
+        found: Fact[Any] = folder.text(name).then(convert, why_not="not known to the kernel")
         return register if found.value is None and register is not None and register.value is not None else found
 
     return Link(
