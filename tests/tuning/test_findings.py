@@ -134,7 +134,7 @@ CASES = (
     ),
     Case(
         "HC-IDO-OFF", "warn", lambda: paired(*[{"ido_request": False}] * 2),
-        lambda: paired(*[{"ido_request": unknown("config", "needs root")}] * 2), ("off (0, possible 1)",),
+        lambda: paired(*[{"ido_request": unknown("config", "needs root")}] * 2), ("off (0; 1 is on)",),
     ),
     Case(
         "HC-IDO-UNEQUAL", "warn", lambda: paired({"ido_request": False}),
