@@ -37,9 +37,7 @@ def _width(sight: Sight, link: PathLink) -> Iterator[Finding]:
     complete = len(both) == 2
     effect = f": {now.value / possible:.0%} of it is there for {some(d.address for d in link.carries)}"
     if now.value < possible:
-        severity: Severity = (
-            ("error" if complete else "warn") if link.has_accelerator else "warn" if complete else "note"
-        )
+        severity: Severity = "note" if not complete else "error" if link.has_accelerator else "warn"
         unread = "" if complete else f"; the other end's own width is not known ({_why_unknown(limits)})"
         message = f"{_name(link)} runs x{now.value} of x{possible}{effect if complete else unread}"
     elif complete and now.value < (link.lower.link.width_max.value or 0):

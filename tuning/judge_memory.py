@@ -131,16 +131,16 @@ def _cgroup(sight: Sight) -> Iterator[Finding]:
 def _memlock(sight: Sight) -> Iterator[Finding]:
     memory, capabilities = sight.machine.memory, sight.machine.host.capabilities
     limit, total = memory.memlock_bytes, memory.total_bytes
-    exempt = any(name.upper().endswith("IPC_LOCK") for name in capabilities.value or ())
-    if limit.value is None or total.value is None or limit.value >= total.value or exempt:
+    if limit.value is None or total.value is None or limit.value >= total.value or capabilities.value is None:
         return
-    unsure = "" if capabilities.is_known else "; capabilities are not known, and CAP_IPC_LOCK would lift it"
+    if any(name.upper().endswith("IPC_LOCK") for name in capabilities.value):
+        return  # the kernel does not apply the limit to it
     yield Finding(
         "HC-MEMLOCK-LOW",
         "warn" if sight.rdma_nics else "note",
         HOST,
-        f"this process may lock {format_bytes(limit.value)} of {format_bytes(total.value)}: registering a pool for RDMA "
-        f"fails above it{unsure}",
+        f"this process may lock {format_bytes(limit.value)} of {format_bytes(total.value)}: registering a larger pool for RDMA "
+        "fails",
         "ulimit -l unlimited",
         limit.source,
     )

@@ -170,7 +170,7 @@ def _low(sight: Sight) -> Iterator[Finding]:
                 f"node {node}",
                 f"{format_bytes(fact.value)} usable on node {node}, {format_bytes(middle)} on the middle one of "
                 f"{len(values)} nodes: an even pool stops here first",
-                f"numastat -m | grep -E 'Node|MemFree' # node {node}",
+                "numastat -m",
                 fact.source,
             )
 

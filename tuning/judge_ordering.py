@@ -58,7 +58,7 @@ def _off(off: Sequence[PciDevice], name: str, subject: str, shared: bool, tail: 
         "HC-IDO-OFF",
         "warn" if shared else "note",
         subject,
-        f"{name}ID-based ordering requests are off (0, possible 1) in {some(d.address for d in off)}{why}{tail}",
+        f"{name}ID-based ordering requests are off (0; 1 is on) in {some(d.address for d in off)}{why}{tail}",
         "hicachectl tune plan",
         off[0].config.ido_request.source,
     )

@@ -268,7 +268,7 @@ def _pool_each(sight: Sight, shares: _Shares, usable: Mapping[int, int], wanted:
     """Return the bytes of one accelerator's pool: what the tightest node and the control group allow, or what is wanted."""
     load: Counter[int] = Counter()
     for share in shares:
-        load.update(share)  # type: ignore[arg-type]
+        load.update(share)
     tightest = min(load, key=lambda node: usable[node] / load[node])
     most, bound = int(usable[tightest] / load[tightest]), f"node {tightest}"
     cgroup = sight.machine.memory.cgroup
