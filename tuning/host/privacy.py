@@ -84,7 +84,7 @@ def command_line(text: str) -> str:
         if bare in PINNING or _OPEN_PARAMETERS.match(bare):
             kept.append(word)
         elif has_value:
-            kept.append(f"{name}={LEFT_OUT}" if re.fullmatch(r"[\w.-]{1,64}", name) else LEFT_OUT)
+            kept.append(f"{name}={LEFT_OUT}" if re.fullmatch(r"[\w.-]{1,64}", name, re.ASCII) else LEFT_OUT)
         else:
             kept.append(LEFT_OUT)
     return " ".join(kept)
