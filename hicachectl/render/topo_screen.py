@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -193,7 +193,7 @@ def _nodes(screen: Screen, machine: Machine) -> None:
         ("NODE", [str(node.id) for node in numa.nodes]),
         ("free GiB", [gib(node.memory_free_bytes) for node in numa.nodes]),
         ("of GiB", [gib(node.memory_total_bytes) for node in numa.nodes]),
-        ("accelerators", [str(near.get(node.id, 0)) for node in numa.nodes]),
+        ("accelerators", [str(near[node.id] or ("?" if near[None] else 0)) for node in numa.nodes]),
     ]
     kinds = [word(node.kind) for node in numa.nodes]
     if set(kinds) != {"memory"}:
@@ -226,9 +226,12 @@ def _placements(screen: Screen, placements: Sequence[Placement]) -> None:
         )  # fmt: skip
         screen.table(Table(columns, [_placement_row(one) for one in usable]))
     if screen.wide:
+        costs: dict[str, list[str]] = {}
         for one in usable:
             for cost in one.costs:
-                screen.paragraph(f"  {one.policy.value}: ", cost)
+                costs.setdefault(cost, []).append(one.policy.value)
+        for cost, policies in costs.items():
+            screen.paragraph("  ", f"{'all' if len(policies) == len(usable) > 1 else ', '.join(policies)}: {cost}")
     reasons = Counter(one.refused for one in placements if one.refused is not None)
     for reason in reasons:
         policies = ", ".join(one.policy.value for one in placements if one.refused == reason)
@@ -236,19 +239,24 @@ def _placements(screen: Screen, placements: Sequence[Placement]) -> None:
 
 
 def _placement_row(one: Placement) -> list[str | None]:
-    distances = [binding.distance for binding in one.bindings]
-    known_distances = [distance for distance in distances if distance is not None]
+    distance, remote = _mean(b.distance for b in one.bindings), _mean(b.remote_share for b in one.bindings)
     each = min((binding.pool_bytes for binding in one.bindings), default=0)
-    remote = sum(binding.remote_share for binding in one.bindings) / len(one.bindings)
     return [
         one.policy.value,
         f"{each / GIB:.1f}",
         f"{one.pool_bytes / GIB:.0f}",
         ranges(one.bytes_by_node),
         f"{one.reached_bytes / GIB:.0f} of {one.installed_bytes / GIB:.0f}",
-        f"{sum(known_distances) / len(distances):.1f}" if len(known_distances) == len(distances) else "?",
-        f"{remote:.0%}",
+        "?" if distance is None else f"{distance:.1f}",
+        "?" if remote is None else f"{remote:.0%}",
     ]
+
+
+def _mean(numbers: Iterable[float | None]) -> float | None:
+    """The mean, or None where one of them is not known or there is none."""
+    listed = list(numbers)
+    known = [number for number in listed if number is not None]
+    return sum(known) / len(known) if known and len(known) == len(listed) else None
 
 
 def _unread(screen: Screen, facts: Mapping[str, Mapping[str, str]]) -> None:

@@ -22,7 +22,7 @@ _NOTHING_THERE = (
 
 def is_absent(reason: str) -> bool:
     """Whether a reason says that there is nothing, not that something could not be read."""
-    return reason.startswith(_NOTHING_THERE)
+    return reason.startswith(_NOTHING_THERE) or reason.endswith(" is not listed")
 
 
 @dataclass(frozen=True)

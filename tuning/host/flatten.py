@@ -141,10 +141,8 @@ def _config(flat: _Flat, config: ConfigSpace, pointer: str) -> Data | None:
     inside = [name for name in _names(ConfigSpace) if name not in _CONFIG_ABOVE and name != "relaxed_ordering"]
     decoded = [getattr(config, name) for name in inside if name != "readable_bytes"]
     facts = [found for found in decoded if isinstance(found, Fact)]
-    reasons = {(found.source, found.reason) for found in facts}
-    if all(found.value is None for found in facts) and len(reasons) == 1:
-        source, reason = reasons.pop()
-        flat.null(pointer, source, reason or "unknown")
+    if all(found.value is None for found in facts) and len({found.reason for found in facts}) == 1:
+        flat.null(pointer, facts[0].source, facts[0].reason or "unknown")
         return None
     return {name: flat.any(getattr(config, name), f"{pointer}/{name}") for name in inside}
 
