@@ -37,7 +37,9 @@ PAGES: dict[str, Page] = {
     ),
     "topo": Page(
         (
-            Example("hicachectl topo", "which accelerators share which link, which node each is near, what is set wrongly"),
+            Example(
+                "hicachectl topo", "which accelerators share which link, which node each is near, what is set wrongly"
+            ),
             Example("hicachectl topo -o json --fail-on error", "for a program; exit code 3 when an error is found"),
             Example("hicachectl topo --root host.tar.zst -o wide", "a recorded host, with drivers and IOMMU"),
         ),

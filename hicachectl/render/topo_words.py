@@ -9,7 +9,7 @@ from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.model import ConfigSpace, Link, Machine, PciDevice, SlotKind
 from hicachectl.units import GIB
 
-__all__ = ["Names", "gib", "ido", "is_absent", "link_text", "names_of", "node_text", "on_off", "rate", "ranges", "word"]
+__all__ = ["Names", "gib", "ido", "is_absent", "link_text", "names_of", "node_text", "on_off", "ranges", "rate", "word"]
 
 _GENERATIONS = {2.5: "1", 5.0: "2", 8.0: "3", 16.0: "4", 32.0: "5", 64.0: "6"}
 

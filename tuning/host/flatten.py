@@ -66,7 +66,11 @@ class _Flat:
 
     def part(self, thing: object, pointer: str, *, without: Sequence[str] = ()) -> Data:
         """Return the fields of a dataclass as an object, nested ones included."""
-        return {name: self.any(getattr(thing, name), f"{pointer}/{name}") for name in _names(type(thing)) if name not in without}
+        return {
+            name: self.any(getattr(thing, name), f"{pointer}/{name}")
+            for name in _names(type(thing))
+            if name not in without
+        }
 
     def any(self, value: Any, pointer: str) -> Any:
         """Return a fact, a dataclass, a mapping or a list of them as plain data."""
@@ -125,7 +129,9 @@ def _device(flat: _Flat, device: PciDevice, pointer: str) -> Data:
     made["relaxed_ordering"] = flat.fact(device.config.relaxed_ordering, f"{pointer}/relaxed_ordering")
     made["path"] = list(device.path)
     seen = {"class_code", *made}
-    rest = [name for name in _names(PciDevice) if name not in seen and name not in ("config", "path", "parent", "listed")]
+    rest = [
+        name for name in _names(PciDevice) if name not in seen and name not in ("config", "path", "parent", "listed")
+    ]
     for name in rest:
         made[name] = flat.any(getattr(device, name), f"{pointer}/{name}")
     made["parent"] = device.parent
@@ -158,7 +164,9 @@ def _memory(flat: _Flat, memory: Memory) -> Data:
 
 
 def _finding(finding: object) -> Data:
-    return {name: _plain(getattr(finding, name)) for name in ("code", "severity", "subject", "message", "hint", "source")}
+    return {
+        name: _plain(getattr(finding, name)) for name in ("code", "severity", "subject", "message", "hint", "source")
+    }
 
 
 def _placement(placement: Any) -> Data:
