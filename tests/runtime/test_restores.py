@@ -74,3 +74,19 @@ def test_no_node_remembers_a_load_that_is_over_however_nodes_were_split_meanwhil
     driver.wait(caller)
     assert [node.load for node in driver.cache.tree.nodes()] == [None] * driver.cache.tree.n_nodes
     driver.close()
+
+
+def test_a_request_shares_a_running_load_as_far_as_its_own_path_goes_and_loads_its_branch_itself() -> None:
+    driver = CacheDriver(Setup(CacheConfig(restore="always", strict=True), device_slots=8, host_slots=16))
+    for path in [(0, 0, 1, 1), (0, 0, 2, 2), (5, 5, 5, 5, 5, 5, 5, 5)]:
+        driver.serve(path, namespace=NAMESPACES[0])
+        driver.drain()
+    first, second = (driver.arrive(path, namespace=NAMESPACES[0]) for path in [(0, 0, 1, 1), (0, 0, 2, 2)])
+    assert (first.request.match.device_pages, second.request.match.device_pages) == (0, 0)
+    driver.restore(first)
+    driver.restore(second)
+    assert [len(load.device_slots) for load in second.request.loads] == [4, 2]
+    driver.wait(second)
+    assert second.request.ready_pages == 4
+    driver.wait(first)
+    driver.close()
