@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hicachectl.config import DEMO_PROFILE, Effective, load_config
 from hicachectl.config_models import RunConfig
+from hicachectl.disk_room import disk_warnings
 from hicachectl.envelope import Diagnostic, Severity
 from hicachectl.errors import CapacityError, ExitCode, StorageError, StorageFault, UsageError
 from hicachectl.memory_room import memory_room
@@ -116,7 +117,13 @@ def plan_run(run: RunConfig) -> RunPlan:
         ),
     )
     return RunPlan(
-        trace, info, replay, run.storage_path == "auto", longest, terms, tuple(_warnings(run, device_slots, longest))
+        trace,
+        info,
+        replay,
+        run.storage_path == "auto",
+        longest,
+        terms,
+        (*_warnings(run, device_slots, longest), *disk_warnings(run)),
     )
 
 

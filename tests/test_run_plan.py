@@ -12,6 +12,7 @@ from cli_runner import call
 
 from hicachectl.config_keys import catalogue
 from hicachectl.config_models import RunConfig
+from hicachectl.disk_room import disk_warnings
 from hicachectl.run_plan import plan_run
 from hicachectl.runtime.replay.synthetic import synthetic
 
@@ -64,3 +65,20 @@ def test_the_preflight_is_a_table_at_80_columns_with_null_and_sizes_with_units(
     assert rows["run.report"][1] == "null"
     assert rows["run.storage_bytes"][1:4] == ["536870912", "(512.0", "MiB)"]
     assert "None" not in ran.out
+
+
+def test_a_storage_tier_larger_than_the_free_disk_is_warned_of_with_both_values(tmp_path: Path) -> None:
+    run = RunConfig(storage_path=str(tmp_path / "not" / "there"), storage_bytes=2 << 30)
+    seen: list[Path] = []
+
+    def free(folder: Path) -> int:
+        seen.append(folder)
+        return 1 << 30
+
+    (warning,) = disk_warnings(run, free_bytes=free)
+    assert seen == [tmp_path]
+    assert warning.code == "HC-L3-DISK"
+    assert "2.0 GiB" in warning.message
+    assert "1.0 GiB" in warning.message
+    assert disk_warnings(run, free_bytes=lambda folder: 2 << 30) == ()
+    assert disk_warnings(RunConfig(), free_bytes=lambda folder: 0) == ()
