@@ -27,7 +27,8 @@ def with_facts(machine: Machine, facts: Mapping[str, Fact[Any]]) -> Machine:
 
 def field_names(thing: Any) -> tuple[str, ...]:
     """Return the field names of a dataclass value, remembered by class: looking them up is slow. Pure."""
-    return names_of(type(thing))
+    kind: Any = type(thing)
+    return names_of(kind)
 
 
 @cache
