@@ -153,9 +153,9 @@ def _replay(cli: Context, effective: Effective, plan: RunPlan, command_line: str
         diagnostics=(*plan.diagnostics, *_degradations(report)),
         facts=_reasons_of_nulls(report),
     )
-    for error in (wrong, stopped.error(report)):
-        if error is not None:
-            result = result.with_error(error)
+    for cause in (wrong, stopped.error(report)):
+        if cause is not None:
+            result = result.with_error(cause)
     cli.emit(result, render=lambda screen, data: render_report(screen, data, command=command_line))
     if wrong is not None:
         raise wrong

@@ -164,7 +164,7 @@ def verdict(report: ReplayReport) -> Verdict:
         moved = gain.moved_s or gain.background_s
         remarks = _background_remark(report)
         return Verdict(_answer_without_restores(report), terms if moved else (), (*remarks, *partial))
-    remarks = []
+    extra: list[str] = []
     total = (report.ttft_modelled_device_only.mean_s or 0.0) * report.ttft_modelled_device_only.n
     if not compute.same_as_geometry:
         answer = Answer("DEMO", f"no verdict for your machine: {_two_models(report)}")
@@ -173,11 +173,11 @@ def verdict(report: ReplayReport) -> Verdict:
         answer = Answer("YES", f"the lower tiers pay here: net gain {signed(gain.net_s)}{share}")
         if gain.moved_s > 0:
             ratio = gain.saved_s / gain.moved_s
-            remarks.append(f"A prefill {format_count(round(ratio))} times faster than modelled would end the gain." if ratio >= 10
+            extra.append(f"A prefill {format_count(round(ratio))} times faster than modelled would end the gain." if ratio >= 10
                            else f"A prefill {ratio:.1f} times faster than modelled would end the gain.")  # fmt: skip
     else:
         answer = Answer("NO", f"the lower tiers cost more than they save here: net gain {signed(gain.net_s)}")
-    return Verdict(answer, terms, (*remarks, *_background_remark(report), *partial))
+    return Verdict(answer, terms, (*extra, *_background_remark(report), *partial))
 
 
 def _at_model_size(report: ReplayReport) -> tuple[tuple[str, str, str, str], ...]:

@@ -258,8 +258,8 @@ def _placements(screen: Screen, placements: Sequence[Placement]) -> None:
             screen.paragraph("  ", f"{'all' if len(policies) == len(usable) > 1 else ', '.join(policies)}: {cost}")
     reasons = Counter(one.refused for one in placements if one.refused is not None)
     for reason in reasons:
-        policies = ", ".join(one.policy.value for one in placements if one.refused == reason)
-        screen.paragraph("  no " if usable else "HOST POOLS none: ", f"{policies}: {reason}" if usable else str(reason))
+        refused = ", ".join(one.policy.value for one in placements if one.refused == reason)
+        screen.paragraph("  no " if usable else "HOST POOLS none: ", f"{refused}: {reason}" if usable else str(reason))
 
 
 def _placement_row(one: Placement) -> list[str | None]:

@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeVar
 
 __all__ = ["Confidence", "Fact", "derive", "known", "unknown"]
 
-T = TypeVar("T")
+T = TypeVar("T", covariant=True)
+V = TypeVar("V")
 U = TypeVar("U")
 
 
@@ -61,12 +62,12 @@ class Fact(Generic[T]):
         return Fact(value, self.source, self.confidence)
 
 
-def known(value: T, source: str, confidence: Confidence = Confidence.READ) -> Fact[T]:
+def known(value: V, source: str, confidence: Confidence = Confidence.READ) -> Fact[V]:
     """Return a fact with a value. Pure."""
     return Fact(value, source, confidence)
 
 
-def unknown(source: str, reason: str) -> Fact[T]:
+def unknown(source: str, reason: str) -> Fact[V]:
     """Return a fact without a value. Pure."""
     return Fact(None, source, Confidence.READ, reason)
 

@@ -7,13 +7,13 @@ reason. `nodes`, `devices`, `uplinks`, `memory` keep their keys; new ones may jo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from enum import Enum
-from functools import cache
 from typing import Any
 
 from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.model import ConfigSpace, Host, Machine, Memory, Node, Numa, PciDevice, Uplink
+from hicachectl.tuning.host.places import field_names, names_of
 from hicachectl.tuning.host.privacy import command_line
 
 __all__ = ["flatten"]
@@ -68,7 +68,7 @@ class _Flat:
         """Return the fields of a dataclass as an object, nested ones included."""
         return {
             name: self.any(getattr(thing, name), f"{pointer}/{name}")
-            for name in _names(type(thing))
+            for name in field_names(thing)
             if name not in without
         }
 
@@ -130,7 +130,7 @@ def _device(flat: _Flat, device: PciDevice, pointer: str) -> Data:
     made["path"] = list(device.path)
     seen = {"class_code", *made}
     rest = [
-        name for name in _names(PciDevice) if name not in seen and name not in ("config", "path", "parent", "listed")
+        name for name in names_of(PciDevice) if name not in seen and name not in ("config", "path", "parent", "listed")
     ]
     for name in rest:
         made[name] = flat.any(getattr(device, name), f"{pointer}/{name}")
@@ -144,7 +144,7 @@ def _device(flat: _Flat, device: PciDevice, pointer: str) -> Data:
 
 def _config(flat: _Flat, config: ConfigSpace, pointer: str) -> Data | None:
     """The config space, or null with one reason where nothing of it could be decoded."""
-    inside = [name for name in _names(ConfigSpace) if name not in _CONFIG_ABOVE and name != "relaxed_ordering"]
+    inside = [name for name in names_of(ConfigSpace) if name not in _CONFIG_ABOVE and name != "relaxed_ordering"]
     decoded = [getattr(config, name) for name in inside if name != "readable_bytes"]
     facts = [found for found in decoded if isinstance(found, Fact)]
     if all(found.value is None for found in facts) and len({found.reason for found in facts}) == 1:
@@ -174,11 +174,6 @@ def _placement(placement: Any) -> Data:
     made = {name: _plain(getattr(placement, name)) for name in names}
     made["usable"] = placement.refused is None
     return made if placement.refused is None else made | {"reason": placement.refused}
-
-
-@cache
-def _names(kind: type) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(kind))
 
 
 def _word(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.model import Machine
 
-__all__ = ["facts_of", "with_facts"]
+__all__ = ["facts_of", "field_names", "names_of", "with_facts"]
 
 
 def facts_of(machine: Machine) -> dict[str, Fact[Any]]:
@@ -25,8 +25,15 @@ def with_facts(machine: Machine, facts: Mapping[str, Fact[Any]]) -> Machine:
     return changed
 
 
+def field_names(thing: Any) -> tuple[str, ...]:
+    """Return the field names of a dataclass value, remembered by class: looking them up is slow. Pure."""
+    kind: Any = type(thing)
+    return names_of(kind)
+
+
 @cache
-def _names(kind: type) -> tuple[str, ...]:
+def names_of(kind: Any) -> tuple[str, ...]:
+    """Return the field names of a dataclass. Pure."""
     return tuple(f.name for f in fields(kind))
 
 
@@ -34,7 +41,7 @@ def _walk(value: Any, place: str) -> Iterator[tuple[str, Fact[Any]]]:
     if isinstance(value, Fact):
         yield place, value
     elif is_dataclass(value):
-        for name in _names(type(value)):
+        for name in field_names(value):
             yield from _walk(getattr(value, name), f"{place}/{name}" if place else name)
     elif isinstance(value, Mapping):
         for key, item in value.items():
@@ -50,7 +57,7 @@ def _changed(value: Any, place: str, facts: Mapping[str, Fact[Any]]) -> Any:
     if place and not any(p.startswith(place + "/") for p in facts):
         return value
     if is_dataclass(value) and not isinstance(value, type):
-        inside = {n: (getattr(value, n), f"{place}/{n}" if place else n) for n in _names(type(value))}
+        inside = {n: (getattr(value, n), f"{place}/{n}" if place else n) for n in field_names(value)}
         news = {n: _changed(old, at, facts) for n, (old, at) in inside.items()}
         return replace(value, **{n: new for n, new in news.items() if new is not inside[n][0]})
     if isinstance(value, Mapping):

@@ -312,6 +312,6 @@ def _fact(found: Mapping[str, Any]) -> Fact[Any]:
     if "list" in found:
         value = tuple(found["list"])
     elif "pairs" in found:
-        value = {key: item for key, item in found["pairs"]}
+        value = dict(found["pairs"])
     reason = found["reason"]
     return Fact(value, str(found["source"]), Confidence(found["confidence"]), None if reason is None else str(reason))
