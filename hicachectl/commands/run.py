@@ -47,7 +47,7 @@ def command(
     profile: Annotated[Text, _option("--profile", "Profile that supplies what is not given.", _WORKLOAD, "NAME|FILE", autocompletion=profile_names)] = None,
     geometry: Annotated[Text, _option("--geometry", "KV geometry preset, such as qwen3-8b or tiny-64k.", _TIERS, "NAME")] = None,
     page_tokens: Annotated[Text, _option("--page-tokens", "Tokens a page.", _TIERS, "N")] = None,
-    device: Annotated[Text, _option("--device", "auto or cpu.", _TIERS, "DEVICE")] = None,
+    device: Annotated[Text, _option("--device", "auto or cpu; accelerators are not there yet.", _TIERS, "DEVICE")] = None,
     device_slots: Annotated[Text, _option("--device-slots", "Pages of L1; auto = the longest request.", _TIERS, "N|auto")] = None,
     host_slots: Annotated[Text, _option("--host-slots", "Pages of L2; 0 = no host tier.", _TIERS, "N")] = None,
     storage_path: Annotated[Text, _option("--storage-path", "Folder of L3; auto = a temporary one, none = no storage tier.", _TIERS, "DIR")] = None,
