@@ -23,6 +23,7 @@ from hicachectl.profiles import profile_names
 
 if TYPE_CHECKING:
     from hicachectl.config import Effective
+    from hicachectl.render.html_report import Origins
     from hicachectl.render.screen import Screen
     from hicachectl.run_plan import RunPlan
     from hicachectl.runtime.metrics import Metrics
@@ -145,7 +146,7 @@ def _replay(cli: Context, effective: Effective, plan: RunPlan, command_line: str
                 wrong, stop = error, Stop.FAILED
         report = make_report(replay, stop)
     if run.report is not None:
-        write_html(report, Path(run.report), command=command_line, made_at=read_origin(None).collected_at)
+        write_html(report, Path(run.report), _origins_of(effective, command_line))
         cli.note(f"report written to {run.report}")
     result = Result(
         "hicachectl.run/1",
@@ -159,6 +160,18 @@ def _replay(cli: Context, effective: Effective, plan: RunPlan, command_line: str
     cli.emit(result, render=lambda screen, data: render_report(screen, data, command=command_line))
     if wrong is not None:
         raise wrong
+
+
+def _origins_of(effective: Effective, command_line: str) -> Origins:
+    """Gather what the page tells of how it was made."""
+    from hicachectl.commands.config import show_value
+    from hicachectl.render.html_report import Origins
+    from hicachectl.this_machine import machine_words
+
+    settings = tuple(
+        (s.key, show_value(s.value, is_size=s.key.endswith("_bytes")), str(s.origin)) for s in effective.settings()
+    )
+    return Origins(command_line, read_origin(None).collected_at, settings, machine_words())
 
 
 def _opened(plan: RunPlan, metrics: Metrics | None) -> Replay:
