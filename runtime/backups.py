@@ -12,7 +12,7 @@ from hicachectl.runtime.keys import KEY_BYTES, key64
 from hicachectl.runtime.rooms import Rooms
 from hicachectl.runtime.seen import SeenFlag
 from hicachectl.runtime.storage.backup import StorageBackup
-from hicachectl.runtime.tickets import BackupTicket, StoreTicket
+from hicachectl.runtime.tickets import BackupTicket, Copy, StoreTicket
 from hicachectl.runtime.tiers import Tier
 from hicachectl.runtime.tree import Node
 
@@ -84,16 +84,22 @@ class Backups:
 
     def _start_backup(self, node: Node, start: int, end: int, keys: bytes | None = None) -> None:
         assert self._core.host_slots is not None and self._core.engine is not None
-        host_slots = self._core.host_slots.alloc(end - start)
+        engine, host_slots = self._core.engine, self._core.host_slots.alloc(end - start)
         assert host_slots is not None
         device_slots = self._core.tree.slots_between(node, DEVICE, start, end)
+        copy: Copy | None = None
+        try:  # first the copy, then the tree: host slots that nothing fills must never look like pages
+            copy = self._core.attempt("transfer_backup", lambda: engine.backup(device_slots, host_slots))
+        finally:
+            if copy is None:
+                self._core.host_slots.free(host_slots)
+        if copy is None:
+            return
         covering = self._core.tree.attach(node, HOST, start, end, host_slots)
-        ticket = BackupTicket(covering[-1], start, end, self._core.engine.backup(device_slots, host_slots))
+        path_keys = None if keys is None else keys[start * KEY_BYTES : end * KEY_BYTES]
+        ticket = BackupTicket(covering[-1], start, end, copy, path_keys)
         for n in covering:
             n.backup = ticket
-            if keys is None and self._core.seen is not None:
-                self._core.seen.add(key64(self._core.tree.keys_of(n, n.depth, n.depth + n.n_pages)), SeenFlag.BACKED_UP)
-        self._core.remember(keys, start, end, SeenFlag.BACKED_UP)
         self.backups.append(ticket)
 
     def _finish_backup(self, ticket: BackupTicket) -> None:
@@ -102,13 +108,15 @@ class Backups:
         for node in nodes:
             node.backup = None
         if ticket.copy.error is not None:
-            self._core.counters.transfer_failed("backup")
+            self._core.lower_tier_failed("transfer_backup", ticket.copy.error)
             if _needed_below(nodes[0]):
                 self._try_again(ticket, nodes)
             else:
                 self._unback(nodes[0])
             return
         self._core.tree.settle(nodes)
+        if self._core.seen is not None:
+            self._core.seen.add(key64(ticket.keys or self._keys_of(nodes)), SeenFlag.BACKED_UP)
         self._core.counters.backup_pages += ticket.end - ticket.start
         self._core.counters.backup_bytes += ticket.copy.n_bytes
         self._core.counters.backup_s += ticket.copy.wall_s
@@ -123,26 +131,29 @@ class Backups:
         device_slots, host_slots = (
             self._core.tree.slots_between(ticket.node, tier, ticket.start, ticket.end) for tier in (DEVICE, HOST)
         )
-        ticket.copy = self._core.engine.backup(device_slots, host_slots)
+        engine = self._core.engine
+        again = self._core.attempt("transfer_backup", lambda: engine.backup(device_slots, host_slots))
+        if again is not None:  # else the failed copy stays the ticket's and is tried at the next tick
+            ticket.copy = again
         for node in nodes:
             node.backup = ticket
         self.backups.append(ticket)
 
     def _unback(self, node: Node) -> None:
         """Take `node` and everything below it out of the host tier: a backed-up page never hangs under one that is not."""
-        for child in list(node.children.values()):
-            if child.resident(HOST):
-                self._unback(child)
-        slots = self._core.tree.drop(node, HOST)
-        self._core.departures.settle()
-        self._core.departures.settle()
-        if len(slots):
-            self._core.allocator(HOST).free(slots)
+        below = [node]
+        for n in below:  # grows while it is walked: parents before children
+            below += [child for child in n.children.values() if child.resident(HOST)]
+        for n in reversed(below):
+            slots = self._core.tree.drop(n, HOST)
+            self._core.departures.settle()
+            if len(slots):
+                self._core.allocator(HOST).free(slots)
 
     def _store(self, nodes: Sequence[Node], ticket: BackupTicket) -> None:
         """Step 9, second half: hand pages to the storage thread; their host slots stay until it is over."""
         assert self._store_queue is not None and self._core.host_pool is not None
-        keys = b"".join(self._core.tree.keys_of(n, n.depth, n.depth + n.n_pages) for n in nodes)
+        keys = ticket.keys or self._keys_of(nodes)
         slots = self._core.tree.slots_between(ticket.node, HOST, ticket.start, ticket.end)
         pool = self._core.host_pool
         pages = [
@@ -164,6 +175,10 @@ class Backups:
             n.store = store
         self.stores.append(store)
 
+    def _keys_of(self, nodes: Sequence[Node]) -> bytes:
+        """Make the page keys of whole nodes again."""
+        return b"".join(self._core.tree.keys_of(n, n.depth, n.depth + n.n_pages) for n in nodes)
+
     def _finish_store(self, ticket: StoreTicket) -> None:
         n_ok = ticket.write.n_ok
         nodes = self._core.tree.nodes_between(ticket.node, ticket.start, ticket.end)
@@ -181,10 +196,13 @@ class Backups:
 
 def _needed_below(node: Node) -> bool:
     """Whether a copy or a lease needs host slots below `node`. Pure."""
-    for child in node.children.values():
+    stack = list(node.children.values())
+    while stack:
+        child = stack.pop()
         if not child.resident(HOST):
             continue
         copying = child.backup is not None or child.store is not None or child.load is not None
-        if copying or (child.leases and child.resident(DEVICE) < child.resident(HOST)) or _needed_below(child):
+        if copying or (child.leases and child.resident(DEVICE) < child.resident(HOST)):
             return True
+        stack.extend(child.children.values())
     return False

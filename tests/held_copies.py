@@ -98,15 +98,15 @@ class HeldRead(_Held):
     """Stands for `PrefetchOp`."""
 
     n_ok = 0
+    error: Exception | None = None
 
     def _end(self, n: int) -> None:
         self.n_ok = n
 
     def cancel(self) -> None:
-        """Keep what has arrived: nothing, as a held read brings all its pages at its end."""
+        """Keep what has arrived: nothing, as a held read brings all its pages at its end, which is still to come."""
         if not self.done:
             self._act = lambda _: 0
-            self.finish()
 
 
 class HeldWrite(_Held):
@@ -122,29 +122,29 @@ class HeldEngine:
     """Stands for `TransferEngine`. A copy moves its bytes when it ends, and a failed one leaves the destination spoiled."""
 
     def __init__(self, device_pool: DevicePool, host_pool: HostPool, control: Control) -> None:
-        self._device_pool, self._host_pool, self._control = device_pool, host_pool, control
+        self.device_pool, self.host_pool, self._control = device_pool, host_pool, control
         self.loads = self.backups = 0
 
     def load(self, host_slots: Slots, device_slots: Slots) -> HeldCopy:
         self.loads += 1
-        self._device_pool.planes_numpy()[:, device_slots] = SPOILED
+        self.device_pool.planes_numpy()[:, device_slots] = SPOILED
         return self._copy(Direction.LOAD, device_slots, host_slots)
 
     def backup(self, device_slots: Slots, host_slots: Slots) -> HeldCopy:
         self.backups += 1
-        self._host_pool.layer_view()[:, host_slots] = SPOILED
+        self.host_pool.layer_view()[:, host_slots] = SPOILED
         return self._copy(Direction.BACKUP, device_slots, host_slots)
 
     def _copy(self, direction: Direction, device_slots: Slots, host_slots: Slots) -> HeldCopy:
         assert len(device_slots) == len(host_slots) > 0
         device_slots, host_slots = device_slots.copy(), host_slots.copy()
-        geometry = self._device_pool.geometry
+        geometry = self.device_pool.geometry
 
         def act(fails: bool) -> int:
             if fails:
                 return 0
             planes = range(geometry.n_planes)
-            _BACKEND.copy(direction, self._device_pool, self._host_pool, device_slots, host_slots, planes)
+            _BACKEND.copy(direction, self.device_pool, self.host_pool, device_slots, host_slots, planes)
             return len(device_slots) * geometry.page_bytes
 
         return HeldCopy(self._control, direction.value, act)
@@ -177,7 +177,7 @@ class HeldWrites:
     def __init__(self, storage: StorageBackend, max_queue_pages: int, control: Control) -> None:
         self._storage, self._control, self._room = storage, control, max_queue_pages
 
-    def submit(self, keys: Sequence[bytes], pages: Sequence[PageBytes], on_done: None = None) -> HeldWrite | None:
+    def submit(self, keys: Sequence[bytes], pages: Sequence[PageBytes]) -> HeldWrite | None:
         check_pages(keys, pages, self._storage.page_bytes)
         if len(keys) > self._room:
             return None
