@@ -369,9 +369,10 @@ class Restores:
                 self._core.device_slots.free(inserted.unused_slots)
                 self._core.counters.duplicate_pages += len(inserted.unused_slots)
             node = inserted.node
-            if self._adopt_host(node, start, end, ticket.host_slots):
-                self._core.tell_pages(node, start, end, HOST)
-            self._core.remember(ticket.keys, start, end, SeenFlag.PUBLISHED | SeenFlag.BACKED_UP | SeenFlag.STORED)
+            self._core.remember(ticket.keys, start, end, SeenFlag.PUBLISHED | SeenFlag.STORED)
+            for low, high in self._adopt_host(node, start, end, ticket.host_slots):
+                self._core.remember(ticket.keys, low, high, SeenFlag.BACKED_UP)
+                self._core.tell_pages(node, low, high, HOST)
             if (reader := self._readers.get(ticket)) is not None:
                 self._extend_to(reader, end)
         self._core.tell_pages(node, start, end, DEVICE)
@@ -379,11 +380,12 @@ class Restores:
         ticket.device_slots, ticket.host_slots, ticket.start, ticket.arrived = NO_SLOTS, NO_SLOTS, end, end
         self._core.counters.loaded_pages += n
 
-    def _adopt_host(self, node: Node, start: int, end: int, host_slots: Slots) -> bool:
-        """Attach host slots just filled from storage; where the host tier holds a page already, ours go back.
+    def _adopt_host(self, node: Node, start: int, end: int, host_slots: Slots) -> list[tuple[int, int]]:
+        """Attach host slots just filled from storage and return for which pages; elsewhere ours go back.
 
-        All go back, and the result is False, when the pages above are on the device alone: a backed-up page never hangs
-        under one that is not (write_back apart). The write policy brings both down together.
+        Where the host tier holds a page already it keeps its own slot, whose copy may still be under way. All go back when
+        the pages above are on the device alone: a backed-up page never hangs under one that is not (write_back apart).
+        The write policy brings both down together.
         """
         assert self._core.host_slots is not None
         above = self._core.tree.nodes_between(node, 0, start)
@@ -392,7 +394,7 @@ class Restores:
             self._core.host_slots.free(host_slots)
             for n in self._core.tree.isolate(node, start, end):
                 n.stored = True
-            return False
+            return []
         holes: list[tuple[int, int]] = []
         for n in self._core.tree.nodes_between(node, start, end):
             low, high = max(start, n.depth), min(end, n.depth + n.n_pages)
@@ -404,7 +406,7 @@ class Restores:
         for low, high in holes:
             for n in self._core.tree.attach(node, HOST, low, high, host_slots[low - start : high - start]):
                 n.stored = True
-        return True
+        return holes
 
     def _device_ready(self, node: Node) -> int:
         """Return how many pages of the path to `node` are device-resident from the root on."""
