@@ -47,7 +47,7 @@ def command(
     profile: Annotated[Text, _option("--profile", "Profile that supplies what is not given.", _WORKLOAD, "NAME|FILE", autocompletion=profile_names)] = None,
     geometry: Annotated[Text, _option("--geometry", "KV geometry preset, such as qwen3-8b or tiny-64k.", _TIERS, "NAME")] = None,
     page_tokens: Annotated[Text, _option("--page-tokens", "Tokens a page.", _TIERS, "N")] = None,
-    device: Annotated[Text, _option("--device", "auto or cpu.", _TIERS, "DEVICE")] = None,
+    device: Annotated[Text, _option("--device", "auto or cpu; accelerators are not there yet.", _TIERS, "DEVICE")] = None,
     device_slots: Annotated[Text, _option("--device-slots", "Pages of L1; auto = the longest request.", _TIERS, "N|auto")] = None,
     host_slots: Annotated[Text, _option("--host-slots", "Pages of L2; 0 = no host tier.", _TIERS, "N")] = None,
     storage_path: Annotated[Text, _option("--storage-path", "Folder of L3; auto = a temporary one, none = no storage tier.", _TIERS, "DIR")] = None,
@@ -88,6 +88,9 @@ def command(
     cli: Context = ctx.obj
     cli.refuse_root("run")
     effective = effective_config(flags, cli.environ, cli.config_path, profile)
+    unused = effective.unused_workload()
+    if unused is not None:
+        cli.note(f"note: {unused}")
     if effective.run.report is not None:
         from hicachectl.render.html_report import require_writable
 
@@ -299,6 +302,7 @@ def _emit_check(cli: Context, effective: Effective, plan: RunPlan) -> None:
 
 
 def _render_check(screen: Screen, data: Preflight) -> None:
+    from hicachectl.commands.config import show_value
     from hicachectl.render.table import Column, Table
     from hicachectl.units import format_bytes
 
@@ -308,6 +312,15 @@ def _render_check(screen: Screen, data: Preflight) -> None:
     screen.print(f"  {'storage':<20} {data.storage or 'off'}")
     for note in data.notes:
         screen.print(f"  note: {note}")
-    rows = [(s["key"], str(s["value"]), s["origin"]) for s in data.settings]
-    screen.table(Table((Column("SETTING"), Column("VALUE"), Column("ORIGIN")), rows))
+    rows = [
+        (s["key"], show_value(s["value"], is_size=s["key"].endswith("_bytes")), *_kind_and_place(s["origin"]))
+        for s in data.settings
+    ]
+    screen.table(Table((Column("SETTING"), Column("VALUE"), Column("FROM"), Column("WHERE", keep=1)), rows))
     screen.print("ready: hicachectl run with the same options starts it")
+
+
+def _kind_and_place(origin: str) -> tuple[str, str]:
+    """Split an origin into its kind and its place; of a profile the file name alone, so that the table fits. Pure."""
+    kind, _, place = origin.partition(" ")
+    return kind, (Path(place).name if kind == "profile" else place) or "-"

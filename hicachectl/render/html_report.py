@@ -13,7 +13,7 @@ from hicachectl.errors import UsageError
 from hicachectl.render import run_charts as charts
 from hicachectl.render import run_tables as tables
 from hicachectl.render.html_style import HATCHES, STYLE
-from hicachectl.render.run_advice import advice
+from hicachectl.render.run_advice import advice, command_with
 from hicachectl.render.run_words import LRU_HITS, caveats, checks, coverage, glue, settings, speed, verdict
 from hicachectl.runtime.cost import WINDOW
 from hicachectl.units import format_bytes, format_count
@@ -185,7 +185,7 @@ def _words(report: ReplayReport) -> str:
 def _next(report: ReplayReport, command: str) -> str:
     items = "".join(
         f"<li>{_prose(item.why)}"
-        + (f"<pre>{escape(command)} {escape(item.flags)}</pre>" if item.flags else "")
+        + (f"<pre>{escape(command_with(command, item.flags))}</pre>" if item.flags else "")
         + "</li>"
         for item in advice(report)
     )

@@ -58,7 +58,7 @@ RULES: dict[str, list[str]] = {
         "test_each_record_of_a_stream_is_flushed",
     ],
     "9 errors": [
-        "test_an_error_says_what_why_next_and_its_code",
+        "test_an_error_says_what_why_if_known_next_and_its_code",
         "test_every_code_has_a_page_with_all_sections_and_one_command",
         "test_a_fault_of_ours_names_a_trace_file_and_prints_no_traceback",
         "test_debug_prints_the_traceback_instead",
