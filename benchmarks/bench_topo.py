@@ -62,11 +62,14 @@ def large_host() -> HostSpec:
     )  # fmt: skip
     port = next(f for f in host.buses[-1].functions)
     return replace(
-        host, buses=(*host.buses, Bus("0000:e0", (replace(port, address="0000:e0:01.0", children=more, iommu_group=99),)))
+        host,
+        buses=(*host.buses, Bus("0000:e0", (replace(port, address="0000:e0:01.0", children=more, iommu_group=99),))),
     )
 
 
-def command(name: str, words: list[str], repeats: int, *, cpu_limit: float | None = None, wall_limit: float | None = None) -> list[Row]:
+def command(
+    name: str, words: list[str], repeats: int, *, cpu_limit: float | None = None, wall_limit: float | None = None
+) -> list[Row]:
     """Time the command in new processes."""
     rows = []
     for form in ("table", "json"):

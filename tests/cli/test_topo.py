@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from cli_runner import QUIET, call, command_line, spawn
 from hosts.builder import write_shape
+from shared_data import shared_path
 
 BLOCK = """
 import sys
@@ -42,8 +43,15 @@ def without_moment(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_topo_works_where_torch_numpy_and_the_rest_cannot_be_imported(hosts: Path) -> None:
-    for line in (["topo"], ["topo", "-o", "json"], ["topo", "matrix", "--root", str(hosts / "8n8x-4up16")], ["topo", "-o", "wide"]):
-        ran = subprocess.run([sys.executable, "-c", BLOCK, *line], capture_output=True, text=True, timeout=60, check=False)
+    for line in (
+        ["topo"],
+        ["topo", "-o", "json"],
+        ["topo", "matrix", "--root", str(hosts / "8n8x-4up16")],
+        ["topo", "-o", "wide"],
+    ):
+        ran = subprocess.run(
+            [sys.executable, "-c", BLOCK, *line], capture_output=True, text=True, timeout=60, check=False
+        )
         assert ran.returncode == 0, ran.stderr
 
 
@@ -61,7 +69,9 @@ def test_topo_takes_less_than_0_4_s_of_the_processor() -> None:
 
 def test_topo_loads_nothing_heavy() -> None:
     program = "import sys\nsys.argv = ['hicachectl', 'topo']\nfrom hicachectl.__main__ import main\ntry:\n    main()\nfinally:\n    print('LOADED', *[m for m in ('torch', 'numpy', 'rich', 'yaml', 'tarfile', 'zstandard') if m in sys.modules])\n"
-    ran = subprocess.run([sys.executable, "-c", program], env=QUIET, capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], env=QUIET, capture_output=True, text=True, timeout=60, check=False
+    )
     assert ran.stdout.splitlines()[-1] == "LOADED"
 
 
@@ -136,8 +146,12 @@ def test_diff_exits_with_3_when_something_differs_and_says_what(hosts: Path) -> 
     assert places["/host/hostname"]["b"] == "8n8x-4up16"
 
 
-@pytest.mark.parametrize("line", [["topo", "snapshot", "x.zip"], ["topo", "--root", "x.zip"], ["topo", "diff", "nowhere"]])
-def test_a_file_that_cannot_be_used_is_a_usage_error(line: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "line", [["topo", "snapshot", "x.zip"], ["topo", "--root", "x.zip"], ["topo", "diff", "nowhere"]]
+)
+def test_a_file_that_cannot_be_used_is_a_usage_error(
+    line: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     if line[-1] == "x.zip" and "--root" in line:
         (tmp_path / "x.zip").write_bytes(b"PK\x03\x04")
@@ -150,10 +164,22 @@ def test_a_file_that_cannot_be_used_is_a_usage_error(line: list[str], tmp_path: 
 def test_topo_works_unprivileged(name: str, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root to become somebody else: the other tests run unprivileged then")
-    drop = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if name == "nobody" else ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+    drop = (
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        if name == "nobody"
+        else ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+    )
     if shutil.which("setpriv") is None:
         pytest.skip("setpriv is not installed")
-    ran = subprocess.run([*drop, *command_line("topo", "-o", "json")], env=QUIET, cwd="/", capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(
+        [*drop, *command_line("topo", "-o", "json")],
+        env=QUIET,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     if "Permission denied" in ran.stderr and "hicachectl" not in ran.stderr:
         pytest.skip("this interpreter cannot be run by another user")
     assert ran.returncode == 0, ran.stderr
@@ -164,7 +190,7 @@ def test_topo_works_unprivileged(name: str, tmp_path: Path) -> None:
 
 
 def test_topo_works_in_a_namespace_without_sys() -> None:
-    hide = "mount -t tmpfs none /sys && exec \"$@\""
+    hide = 'mount -t tmpfs none /sys && exec "$@"'
     ran = subprocess.run(
         ["unshare", "--mount", "sh", "-c", hide, "sh", *command_line("topo", "-o", "json")],
         env=QUIET, capture_output=True, text=True, timeout=60, check=False,
@@ -187,6 +213,24 @@ def test_the_other_commands_take_an_archive_as_root_too(hosts: Path, tmp_path: P
     call("topo", "snapshot", str(path), "--root", str(hosts / "8n8x-4up16"))
     document = call("version", "--root", str(path), "-o", "json").json
     assert (document["host"], document["source"]) == ("8n8x-4up16", "x")
+
+
+@pytest.mark.shared
+def test_every_recorded_machine_gives_a_valid_document() -> None:
+    import jsonschema
+
+    from hicachectl.envelope import unexplained_nulls
+    from hicachectl.schemas_io import document_schema
+
+    checker = jsonschema.Draft202012Validator(document_schema("topo")[1])
+    archives = sorted(shared_path("topologies/hwloc").glob("*.tar.bz2"))
+    assert archives
+    for archive in archives:
+        ran = call("topo", "--root", str(archive), "-o", "json")
+        assert ran.code == 0, (archive.name, ran.err)
+        checker.validate(ran.json)
+        assert unexplained_nulls(ran.json["data"]) == []
+        assert ran.json["source"] == archive.name.removesuffix(".tar.bz2")
 
 
 def test_help_of_topo_lists_its_commands_and_topo_alone_is_a_command() -> None:

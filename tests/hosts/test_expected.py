@@ -27,7 +27,9 @@ KEYS = {
 
 def summary(document: dict[str, Any]) -> dict[str, Any]:
     data = document["data"]
-    found: dict[str, Any] = {kind: [{key: item[key] for key in keys} for item in data[kind]] for kind, keys in KEYS.items()}
+    found: dict[str, Any] = {
+        kind: [{key: item[key] for key in keys} for item in data[kind]] for kind, keys in KEYS.items()
+    }
     reasons = Counter(note["reason"] for note in data["facts"].values() if "reason" in note)
     found["unknown"] = dict(sorted(reasons.items()))
     return found

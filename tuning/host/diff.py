@@ -107,7 +107,7 @@ def _leaves(data: Mapping[str, Any]) -> dict[str, _Leaf]:
     facts = data.get("facts", {})
 
     def walk(value: Any, pointer: str, place: str) -> Iterator[tuple[str, _Leaf]]:
-        if pointer in _LEFT_ASIDE or pointer.endswith("/id") and pointer.startswith("/uplinks/"):
+        if pointer in _LEFT_ASIDE or (pointer.endswith("/id") and pointer.startswith("/uplinks/")):
             return
         if isinstance(value, Mapping) and value:
             for key, item in value.items():
@@ -128,4 +128,7 @@ def _leaves(data: Mapping[str, Any]) -> dict[str, _Leaf]:
 def _sort_key(place: str) -> tuple[Any, ...]:
     order = ("host", "numa", "nodes", "devices", "uplinks", "memory")
     first = place.split("/")[1]
-    return (order.index(first) if first in order else len(order), [(int(w), "") if w.isdigit() else (-1, w) for w in place.split("/")])
+    return (
+        order.index(first) if first in order else len(order),
+        [(int(w), "") if w.isdigit() else (-1, w) for w in place.split("/")],
+    )
