@@ -89,7 +89,7 @@ class HierarchicalCache:
         self._backups = Backups(self._core, self._store_queue)
         self._rooms = Rooms(self._core, self._wait_ticket, self._backups.back_up_victim)
         self._backups.rooms = self._rooms
-        self._restores = Restores(self._core, self._rooms, self._prefetcher)
+        self._restores = Restores(self._core, self._rooms, self._prefetcher, self._settle_writes)
         self._open: dict[int, Request] = {}
         self._serial = 0
         self._closed = False
@@ -119,6 +119,7 @@ class HierarchicalCache:
         pages, 32 bytes each, wanted when `wants_keys`. Changes leases, and splits the node the match ends in.
         Raises UsageError when keys are wanted and missing.
         """
+        self._settle_writes()
         self.tick()
         began = perf_counter()
         found = self.tree.match(tokens, namespace)
@@ -220,6 +221,7 @@ class HierarchicalCache:
         self.tree.touch(request.lease.node, counted_pages=request.counted_pages, priority=request.priority)
         request.counted_pages = request.lease.n_pages
         if self.storage is not None and request.keys is not None:
+            self._settle_writes()
             self.storage.touch(split_keys(request.keys, 0, request.lease.n_pages))
         if self.host_slots is not None and request.ready_pages:
             node = self._node_at(request, request.ready_pages)
@@ -277,6 +279,15 @@ class HierarchicalCache:
                 self._store_queue.close()
 
     # -- waiting and rooms ---------------------------------------------------------------------------------------
+
+    def _settle_writes(self) -> None:
+        """Under `strict`, let storage catch up before it is asked, read or touched: its eviction order must not hang on timing."""
+        if self.storage is None or not self.config.strict:
+            return
+        while (queue := self._backups.backups or self._backups.stores) and self._wait_ticket(
+            queue[0], self.config.restore_timeout_s
+        ):
+            pass
 
     def _oldest(self) -> object | None:
         """Return a ticket that is not settled yet, None when nothing is under way."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from time import perf_counter
 
 import numpy as np
@@ -29,12 +30,15 @@ DEVICE, HOST = Tier.DEVICE, Tier.HOST
 
 
 class Restores:
-    """Starts restores, and publishes what they bring up."""
+    """Starts restores, and publishes what they bring up. `settle_writes` is called before each read from storage."""
 
-    def __init__(self, core: CacheCore, rooms: Rooms, prefetcher: Prefetcher | None) -> None:
+    def __init__(
+        self, core: CacheCore, rooms: Rooms, prefetcher: Prefetcher | None, settle_writes: Callable[[], None]
+    ) -> None:
         self._core = core
         self._rooms = rooms
         self._prefetcher = prefetcher
+        self._settle_writes = settle_writes
         self.loads: deque[LoadTicket] = deque()
         self._readers: dict[LoadTicket, Request] = {}
         """Who waits for a read from storage: its lease must reach the new pages before the load's own lease ends."""
@@ -148,6 +152,7 @@ class Restores:
             request.planned_pages = start + n
         if not n:
             return
+        self._settle_writes()
         host_slots, device_slots = self._core.host_slots.alloc(n), self._core.device_slots.alloc(n)
         assert host_slots is not None and device_slots is not None
         pages, buffers = self._page_buffers(host_slots)
@@ -262,7 +267,9 @@ class Restores:
         """Publish what a load brought up, all or nothing, or give its slots back when it failed."""
         self.loads.remove(ticket)
         ticket.over = True
-        for node in self._core.tree.path(ticket.lease.node):  # all of it: parts split off outside the range carry it too
+        for node in self._core.tree.path(
+            ticket.lease.node
+        ):  # all of it: parts split off outside the range carry it too
             if node.load is ticket:
                 node.load = None
         copy = ticket.copy
