@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from time import perf_counter
 
 import numpy as np
@@ -28,12 +29,15 @@ DEVICE, HOST = Tier.DEVICE, Tier.HOST
 
 
 class Restores:
-    """Starts restores, and publishes what they bring up."""
+    """Starts restores, and publishes what they bring up. `settle_writes` is called before each read from storage."""
 
-    def __init__(self, core: CacheCore, rooms: Rooms, prefetcher: Prefetcher | None) -> None:
+    def __init__(
+        self, core: CacheCore, rooms: Rooms, prefetcher: Prefetcher | None, settle_writes: Callable[[], None]
+    ) -> None:
         self._core = core
         self._rooms = rooms
         self._prefetcher = prefetcher
+        self._settle_writes = settle_writes
         self.loads: deque[LoadTicket] = deque()
         self.leftovers: deque[CutRead] = deque()
         """Storage reads given up at their deadline whose last batch still runs."""
@@ -158,6 +162,7 @@ class Restores:
             request.planned_pages = start + n
         if not n:
             return
+        self._settle_writes()
         host_slots, device_slots = self._core.host_slots.alloc(n), self._core.device_slots.alloc(n)
         assert host_slots is not None and device_slots is not None
         pages, buffers = self._page_buffers(host_slots)
