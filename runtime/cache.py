@@ -97,7 +97,7 @@ class HierarchicalCache:
         self._backups = Backups(self._core, self._store_queue)
         self._rooms = Rooms(self._core, self._wait_ticket, self._backups.back_up_victim)
         self._backups.rooms = self._rooms
-        self._restores = Restores(self._core, self._rooms, self._prefetcher)
+        self._restores = Restores(self._core, self._rooms, self._prefetcher, self._settle_writes)
         self._open: dict[int, Request] = {}
         self._serial = 0
         self._closed = False
@@ -129,6 +129,7 @@ class HierarchicalCache:
         """
         if self._closed:
             raise InvariantBroken("a request came after close()", where="cache")
+        self._settle_writes()
         self.tick()
         began = perf_counter()
         found = self.tree.match(tokens, namespace)
@@ -241,6 +242,7 @@ class HierarchicalCache:
         self.tree.touch(request.lease.node, counted_pages=request.counted_pages, priority=request.priority)
         request.counted_pages = request.lease.n_pages
         if self.storage is not None and request.keys is not None:
+            self._settle_writes()
             storage, names = self.storage, split_keys(request.keys, 0, request.lease.n_pages)
             self._core.attempt("storage", lambda: storage.touch(names))
         if self.host_slots is not None and request.ready_pages:
@@ -307,6 +309,15 @@ class HierarchicalCache:
                     self._store_queue.close()
 
     # -- waiting and rooms ---------------------------------------------------------------------------------------
+
+    def _settle_writes(self) -> None:
+        """Under `strict`, let storage catch up before it is asked, read or touched: its eviction order must not hang on timing."""
+        if self.storage is None or not self.config.strict:
+            return
+        while (queue := self._backups.backups or self._backups.stores) and self._wait_ticket(
+            queue[0], self.config.restore_timeout_s
+        ):
+            pass
 
     def _oldest(self) -> object | None:
         """Return a ticket that is not settled yet, None when nothing is under way."""

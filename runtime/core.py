@@ -55,8 +55,8 @@ class PrefetchWait:
 class CacheConfig:
     """How the cache decides. Sizes come from the pools.
 
-    `strict` keeps the exact eviction order by waiting for a copy that holds the next victim (replay); without it a held
-    victim is passed over (an engine must not wait). `seen_keys` bounds the memory behind "why no hit", `ghost_entries`
+    `strict` keeps the exact eviction order by waiting for a copy that holds the next victim, and for storage to catch up
+    with each request (replay); without it a held victim is passed over (an engine must not wait). `seen_keys` bounds the memory behind "why no hit", `ghost_entries`
     the ghost list (0 = off). `restore_timeout_s` bounds every wait for a copy; `prefetch` the wait for storage reads.
     """
 

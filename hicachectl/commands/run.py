@@ -17,7 +17,7 @@ import typer
 
 from hicachectl.context import Context, read_origin
 from hicachectl.envelope import Diagnostic, Fact, Result, Severity
-from hicachectl.errors import ExitCode, HicacheError, StorageError
+from hicachectl.errors import ExitCode, HicacheError, StorageError, UsageError
 from hicachectl.interrupt import Terminated, signal_error
 from hicachectl.profiles import profile_names
 
@@ -145,21 +145,28 @@ def _replay(cli: Context, effective: Effective, plan: RunPlan, command_line: str
             except PageMismatch as error:
                 wrong, stop = error, Stop.FAILED
         report = make_report(replay, stop)
+    unwritten: HicacheError | None = None
     if run.report is not None:
-        write_html(report, Path(run.report), _origins_of(effective, command_line))
-        cli.note(f"report written to {run.report}")
+        try:
+            write_html(report, Path(run.report), _origins_of(effective, command_line))
+            cli.note(f"report written to {run.report}")
+        except (
+            UsageError
+        ) as error:  # the disk filled up meanwhile: the document below is all that is left of a long run
+            unwritten = error
     result = Result(
         "hicachectl.run/1",
         report,
         diagnostics=(*plan.diagnostics, *_degradations(report)),
         facts=_reasons_of_nulls(report),
     )
-    for cause in (wrong, stopped.error(report)):
-        if cause is not None:
-            result = result.with_error(cause)
+    for failure in (wrong, unwritten, stopped.error(report)):
+        if failure is not None:
+            result = result.with_error(failure)
     cli.emit(result, render=lambda screen, data: render_report(screen, data, command=command_line))
-    if wrong is not None:
-        raise wrong
+    for failure in (wrong, unwritten):
+        if failure is not None:
+            raise failure
 
 
 def _origins_of(effective: Effective, command_line: str) -> Origins:
