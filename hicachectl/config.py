@@ -209,6 +209,7 @@ def load_config(
     loaded = load_profile(str(chosen)) if chosen is not None else None
     merged = _merge([*given, _profile_layer(loaded) if loaded else {}])
     _choose_workload(merged)
+    _forget_whose_prefill(merged)
     _check_together(merged)
     config = _build({name: s.value for name, s in merged.items()})
     return Effective(config, MappingProxyType({name: s.origin for name, s in merged.items()}), file, loaded)
@@ -341,18 +342,33 @@ def _choose_workload(merged: dict[str, _Set]) -> None:
         merged["run.trace"] = _Set(None, synthetic.origin)
 
 
+def _forget_whose_prefill(merged: dict[str, _Set]) -> None:
+    """Take back a model and a card that describe other coefficients than those in force.
+
+    A stronger place that sets a_s, b_s or c_s says nothing about the model and card named by a weaker one.
+    """
+    ranks = list(OriginKind)
+    coefficients = (merged[f"run.compute.{word}"].origin for word in ("a_s", "b_s", "c_s"))
+    strongest = min(coefficients, key=lambda origin: ranks.index(origin.kind))
+    for name in ("run.compute.model", "run.compute.hardware"):
+        if ranks.index(strongest.kind) < ranks.index(merged[name].origin.kind):
+            why = f"the coefficients set by {strongest} are not those of {merged[name].value}"
+            merged[name] = _Set(None, Origin(strongest.kind, strongest.where, why))
+
+
 def _check_together(merged: Mapping[str, _Set]) -> None:
     from hicachectl.runtime.geometry import PRESETS
 
-    geometry = merged["run.geometry"]
-    if geometry.value not in PRESETS:
-        near = nearest(str(geometry.value), PRESETS)
-        raise UsageError(
-            f"run.geometry {geometry.value!r} is not known",
-            where=geometry.origin.where,
-            why="presets: " + ", ".join(PRESETS),
-            hint=f"did you mean {near!r}?" if near else "give one of these names",
-        )
+    for name in ("run.geometry", "run.compute.model"):
+        given = merged[name]
+        if given.value is not None and given.value not in PRESETS:
+            near = nearest(str(given.value), PRESETS)
+            raise UsageError(
+                f"{name} {given.value!r} is not known",
+                where=given.origin.where,
+                why="presets: " + ", ".join(PRESETS),
+                hint=f"did you mean {near!r}?" if near else "give one of these names",
+            )
     base, bound = merged["run.prefetch.base_s"], merged["run.prefetch.max_s"]
     if float(str(bound.value)) < float(str(base.value)):
         raise UsageError(

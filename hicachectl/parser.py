@@ -100,6 +100,8 @@ def _prepare(command: Any, path: str) -> None:
     if children is not None:
         for name, child in children.items():
             _prepare(child, f"{path} {name}")
+        if command.invoke_without_command:
+            command.invoke = _checked_group(command.invoke, path)
     else:
         command.invoke = _checked(command.invoke, path)
 
@@ -112,6 +114,16 @@ def _checked(invoke: Callable[[Any], Any], path: str) -> Callable[[Any], Any]:
         if isinstance(returned, ExitCode):
             cli.causes.append(returned)
         return returned
+
+    return run
+
+
+def _checked_group(invoke: Callable[[Any], Any], path: str) -> Callable[[Any], Any]:
+    """A group that is a command itself when no word follows it."""
+    alone = _checked(invoke, path)
+
+    def run(ctx: Any) -> Any:
+        return invoke(ctx) if ctx.args or ctx._protected_args else alone(ctx)
 
     return run
 

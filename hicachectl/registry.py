@@ -28,6 +28,7 @@ class Entry:
 
 
 COMMANDS: tuple[Entry, ...] = (
+    Entry("topo", "Show the machine as the copies see it: uplinks, nodes, accelerators, findings.", GROUPS[1]),
     Entry("run", "Replay a trace through the cache tiers and report what they pay.", GROUPS[0]),
     Entry("config", "Show the effective configuration and where each value comes from.", GROUPS[1]),
     Entry("profile", "List, show and check profiles.", GROUPS[1]),

@@ -42,7 +42,7 @@ def command(
     trace: Annotated[Text, _option("--trace", "Trace to replay; its format is told from its content.", _WORKLOAD, "FILE")] = None,
     synthetic: Annotated[Text, _option("--synthetic", "agent, multi-turn, shared-system or one-shot; without a trace.", _WORKLOAD, "CLASS")] = None,
     seed: Annotated[Text, _option("--seed", "Seed of the synthetic workload.", _WORKLOAD, "N")] = None,
-    limit: Annotated[Text, _option("--limit", "Stop after N requests.", _WORKLOAD, "N")] = None,
+    limit: Annotated[Text, _option("--limit", "Replay the first N requests of the workload.", _WORKLOAD, "N")] = None,
     session_gap: Annotated[Text, _option("--session-gap", "Seconds between session starts of a trace with relative times.", _WORKLOAD, "S")] = None,
     profile: Annotated[Text, _option("--profile", "Profile that supplies what is not given.", _WORKLOAD, "NAME|FILE", autocompletion=profile_names)] = None,
     geometry: Annotated[Text, _option("--geometry", "KV geometry preset, such as qwen3-8b or tiny-64k.", _TIERS, "NAME")] = None,
@@ -150,9 +150,9 @@ def _replay(cli: Context, effective: Effective, plan: RunPlan, command_line: str
         diagnostics=(*plan.diagnostics, *_degradations(report)),
         facts=_reasons_of_nulls(report),
     )
-    for error in (wrong, stopped.error(report)):
-        if error is not None:
-            result = result.with_error(error)
+    for cause in (wrong, stopped.error(report)):
+        if cause is not None:
+            result = result.with_error(cause)
     cli.emit(result, render=lambda screen, data: render_report(screen, data, command=command_line))
     if wrong is not None:
         raise wrong
@@ -242,7 +242,8 @@ def _stop_on_signal(replay: Replay) -> Iterator[_Stopped]:
 _NULL_REASONS = {
     "d1": "no page was asked for", "d2": "no token was asked for", "d3": "no whole page was asked for",
     "bytes_per_s": "nothing moved on this path", "transfers": "storage moves page by page", "submissions": "not counted on this path",
-    "segments": "not counted on this path", "refused": "not refused", "requests_per_s": "no time passed",
+    "segments": "not counted on this path", "refused": "not refused", "requests_per_s": "no time passed", "model": "run.compute.model is null",
+    "hardware": "run.compute.hardware is null", "bytes_per_token": "run.compute.model is null", "at_model_size": "run.compute.model is null",
 }  # fmt: skip
 
 

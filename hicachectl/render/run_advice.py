@@ -35,7 +35,15 @@ class Advice:
 
 def advice(report: ReplayReport) -> tuple[Advice, ...]:
     """Say what to do next, most important first."""
-    found = [*_trust(report), *_pay(report), *_size(report), *_policy(report), *_copies(report), *_more(report)]
+    found = [
+        *_trust(report),
+        *_equal_beginnings(report),
+        *_pay(report),
+        *_size(report),
+        *_policy(report),
+        *_copies(report),
+        *_more(report),
+    ]
     return tuple(found) or (Advice("Nothing to change: this is what these tiers give on this traffic."),)
 
 
@@ -58,12 +66,33 @@ def _trust(report: ReplayReport) -> Iterator[Advice]:
 
 
 def _pay(report: ReplayReport) -> Iterator[Advice]:
+    if has_lower_tier(report) and not report.compute.same_as_geometry:
+        model, tokens = report.compute, report.pools.page_tokens
+        size = ""
+        if model.model is not None and model.bytes_per_token is not None:
+            page = tokens * model.bytes_per_token
+            slots = report.pools.device_slots + report.pools.host_slots
+            size = f"; with --geometry {model.model} a page is {format_bytes(page)} and these pools are {format_bytes(slots * page)} of memory"
+        yield Advice(
+            f"This run shows how the tiers work. For a verdict give one model to --geometry and to run.compute, and pools that this "
+            f"machine holds (--host-slots, --limit){size}."
+        )
     if report.pages_restored and report.gain.net_s <= 0 and report.policies["restore"] == "always":
         yield Advice("Restoring every hit cost more than it saved: let the cost model choose.", "--restore cost")
     if _share(report, "restore_dearer") > _LARGE_SHARE and report.policies["restore"] == "cost":
         yield Advice(
             f"The cost model left {percent(_share(report, 'restore_dearer'))} of the input to recompute although a lower tier held it; see whether it is right.",
             "--restore always",
+        )
+
+
+def _equal_beginnings(report: ReplayReport) -> Iterator[Advice]:
+    earlier = report.earlier
+    if earlier.held_pages:
+        yield Advice(
+            f"The storage folder was not empty ({format_count(earlier.held_pages)} pages, {format_count(earlier.hit_pages)} hits "
+            "come from before this run); to compare settings start each run from a fresh folder.",
+            "--storage-path auto",
         )
 
 
@@ -93,7 +122,7 @@ def _size(report: ReplayReport) -> Iterator[Advice]:
         )
         yield Advice(
             f"More host memory still helps: {twice}{_pages(report, reuse.plateau_pages)} hit {left - _GROW_POINTS:.1f} points more, "
-            f"within 1 point of all there is to hit{now}.",
+            f"within 1 point of all that this traffic repeats{now}.",
             f"--host-slots {2 * pools.host_slots if twice else reuse.plateau_pages}",
         )
     elif plateau < pools.host_slots:

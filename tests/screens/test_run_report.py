@@ -120,3 +120,17 @@ def test_advice_names_flags_that_run_knows() -> None:
     }
     assert "--host-slots" in flags
     assert [flag for flag in sorted(flags) if flag not in told] == []
+
+
+def test_a_folder_that_held_pages_is_told_and_a_fresh_one_advised() -> None:
+    text = " ".join(drawn("costly", 120).split())
+    assert "held 2 100 pages from before this run: 700 of 3 809 hits" in text
+    assert "all there is to hit" not in text
+    assert "--storage-path auto" in [item.flags for item in advice(costly())]
+    assert "--storage-path auto" not in [item.flags for item in advice(all_tiers())]
+
+
+def test_rates_of_the_whole_run_and_of_the_last_transfers_are_told_apart() -> None:
+    text = drawn("all-tiers", 120)
+    assert "PATHS  measured over the whole run; rate while copying" in text
+    assert "COST MODEL  at the end, from the last 32 transfers of a path; restore always" in text
