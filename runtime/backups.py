@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import Sequence
 
 from hicachectl.runtime import write_policy
-from hicachectl.runtime.core import CacheCore, split_keys
+from hicachectl.runtime.core import CacheCore
 from hicachectl.runtime.cost import Path
-from hicachectl.runtime.keys import KEY_BYTES, key64
+from hicachectl.runtime.keys import KEY_BYTES, KeyRun, key64
+from hicachectl.runtime.memory.host_pages import HostPages
 from hicachectl.runtime.rooms import Rooms
 from hicachectl.runtime.seen import SeenFlag
-from hicachectl.runtime.storage.backup import StorageBackup
+from hicachectl.runtime.storage.backup import StorageBackup, TouchOp
 from hicachectl.runtime.tickets import BackupTicket, Copy, StoreTicket
 from hicachectl.runtime.tiers import Tier
 from hicachectl.runtime.tree import Node
@@ -29,6 +30,7 @@ class Backups:
         self._store_queue = store_queue
         self.backups: deque[BackupTicket] = deque()
         self.stores: deque[StoreTicket] = deque()
+        self._touches: deque[TouchOp] = deque()
         self.rooms: Rooms
         """Set by the cache: rooms need backups (write_back) and backups need rooms."""
 
@@ -40,6 +42,18 @@ class Backups:
             self._finish_backup(self.backups.popleft())
         while self.stores and self.stores[0].write.done:
             self._finish_store(self.stores.popleft())
+        while self._touches and self._touches[0].done:
+            if (error := self._touches.popleft().error) is not None:
+                self._core.lower_tier_failed("storage", error)
+
+    def touch_stored(self, keys: KeyRun) -> None:
+        """Let storage know, in its own thread, that a path was used."""
+        if self._store_queue is not None:
+            self._touches.append(self._store_queue.touch(keys))
+
+    def wait_touches(self, timeout_s: float | None) -> bool:
+        """Wait until storage has been told of every path used so far; False when `timeout_s` passed first."""
+        return all(touch.wait(timeout_s) for touch in self._touches)
 
     def back_up(self, node: Node, ghost_pages: int, keys: bytes | None = None) -> None:
         """Steps 8 and 9: let the write policy choose pages of the path to `node`, reserve host slots for them, evicting, and start the copy.
@@ -156,11 +170,8 @@ class Backups:
         keys = ticket.keys or self._keys_of(nodes)
         slots = self._core.tree.slots_between(ticket.node, HOST, ticket.start, ticket.end)
         pool = self._core.host_pool
-        pages = [
-            pool.page_bytes_view(slot) if pool.page_is_contiguous else pool.read_page(slot).reshape(-1)
-            for slot in slots.tolist()
-        ]
-        names = split_keys(keys, 0, len(slots))
+        pages = HostPages(pool, slots)
+        names = KeyRun(keys, 0, len(slots))
         write = self._store_queue.submit(names, pages)
         while write is None and self._core.config.strict and self.stores:
             if not self.stores[0].write.wait(self._core.config.restore_timeout_s):

@@ -29,10 +29,10 @@ import numpy as np
 from hicachectl.errors import CapacityError, InvariantBroken, UsageError
 from hicachectl.runtime.account import Account, account_of
 from hicachectl.runtime.backups import Backups
-from hicachectl.runtime.core import CacheConfig, CacheCore, Restored, split_keys
+from hicachectl.runtime.core import CacheConfig, CacheCore, Restored
 from hicachectl.runtime.cost import CostModel
 from hicachectl.runtime.counters import CacheObserver, CacheProbe
-from hicachectl.runtime.keys import DEFAULT_NAMESPACE, KEY_BYTES, Namespace, key64
+from hicachectl.runtime.keys import DEFAULT_NAMESPACE, KEY_BYTES, KeyRun, Namespace, key64
 from hicachectl.runtime.memory.device_pool import DevicePool
 from hicachectl.runtime.memory.host_pool import HostPool
 from hicachectl.runtime.reasons import MissReason
@@ -241,10 +241,6 @@ class HierarchicalCache:
             self._core.tell_stored(request, start, request.ready_pages, DEVICE)
         self.tree.touch(request.lease.node, counted_pages=request.counted_pages, priority=request.priority)
         request.counted_pages = request.lease.n_pages
-        if self.storage is not None and request.keys is not None:
-            self._settle_writes()
-            storage, names = self.storage, split_keys(request.keys, 0, request.lease.n_pages)
-            self._core.attempt("storage", lambda: storage.touch(names))
         if self.host_slots is not None and request.ready_pages:
             node = self._node_at(request, request.ready_pages)
             self._backups.back_up(node, self._core.ghost_pages(request), request.keys)
@@ -263,6 +259,8 @@ class HierarchicalCache:
         for slots in request.duplicates:
             self.device_slots.free(slots)
         request.duplicates.clear()
+        if request.keys is not None and request.counted_pages:
+            self._backups.touch_stored(KeyRun(request.keys, 0, request.counted_pages))
         request.lease.release()
         del self._open[request.serial]
         account = account_of(self._core, request)
@@ -318,6 +316,7 @@ class HierarchicalCache:
             queue[0], self.config.restore_timeout_s
         ):
             pass
+        self._backups.wait_touches(self.config.restore_timeout_s)
 
     def _oldest(self) -> object | None:
         """Return a ticket that is not settled yet, None when nothing is under way."""

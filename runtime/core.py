@@ -28,7 +28,7 @@ from hicachectl.runtime.transfer.engine import TransferEngine
 from hicachectl.runtime.tree import Evicted, Node, RadixTree, Slots
 from hicachectl.runtime.write_policy import WritePolicy
 
-__all__ = ["CacheConfig", "CacheCore", "PrefetchWait", "Restored", "split_keys"]
+__all__ = ["CacheConfig", "CacheCore", "PrefetchWait", "Restored"]
 
 DEVICE, HOST = Tier.DEVICE, Tier.HOST
 T = TypeVar("T")
@@ -232,8 +232,3 @@ class CacheCore:
             assert node.parent is not None
             node = node.parent
         return self.tree.keys_of(node, page - 1, page)
-
-
-def split_keys(keys: bytes, start: int, end: int) -> list[bytes]:
-    """Cut keys `[start, end)` out of concatenated 32-byte keys. Pure."""
-    return [keys[i * KEY_BYTES : (i + 1) * KEY_BYTES] for i in range(start, end)]

@@ -6,17 +6,15 @@ from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 
-import numpy as np
-
 from hicachectl.runtime import decide
-from hicachectl.runtime.core import CacheCore, Restored, split_keys
+from hicachectl.runtime.core import CacheCore, Restored
 from hicachectl.runtime.cost import Path
-from hicachectl.runtime.keys import KEY_BYTES
+from hicachectl.runtime.keys import KEY_BYTES, KeyRun
+from hicachectl.runtime.memory.host_pages import HostPages
 from hicachectl.runtime.reasons import MissReason
 from hicachectl.runtime.request import Phase, Request
 from hicachectl.runtime.rooms import Rooms
 from hicachectl.runtime.seen import SeenFlag
-from hicachectl.runtime.storage.base import PageBytes
 from hicachectl.runtime.storage.prefetch import Prefetcher, PrefetchPolicy
 from hicachectl.runtime.tickets import Copy, CutRead, LoadTicket, ReadOp
 from hicachectl.runtime.tiers import Tier
@@ -89,7 +87,7 @@ class Restores:
         """Return how many leading pages of `[start, end)` storage holds; a storage that fails holds none."""
         if self._core.storage is None or keys is None or start >= end:
             return 0
-        storage, names = self._core.storage, split_keys(keys, start, end)
+        storage, names = self._core.storage, KeyRun(keys, start, end)
         return self._core.attempt("storage", lambda: storage.exists_prefix(names)) or 0
 
     def _join_running_loads(self, request: Request) -> int:
@@ -150,7 +148,8 @@ class Restores:
 
     def _read_storage(self, request: Request, start: int, end: int) -> None:
         """Step 4: start storage -> host for pages `[start, end)`; the host -> device copy follows when they have arrived."""
-        assert self._prefetcher is not None and self._core.host_slots is not None and request.keys is not None
+        assert self._prefetcher is not None and self._core.host_slots is not None and self._core.host_pool is not None
+        assert request.keys is not None
         if request.planned_pages < start:
             return
         wanted = end - start
@@ -165,10 +164,10 @@ class Restores:
         self._settle_writes()
         host_slots, device_slots = self._core.host_slots.alloc(n), self._core.device_slots.alloc(n)
         assert host_slots is not None and device_slots is not None
-        pages, buffers = self._page_buffers(host_slots)
+        pages = HostPages(self._core.host_pool, host_slots)
         after = request.loads[-1] if request.loads else None
         patience = self._core.config.prefetch.seconds(n * self._core.page_tokens)
-        prefetcher, names = self._prefetcher, split_keys(request.keys, start, start + n)
+        prefetcher, names = self._prefetcher, KeyRun(request.keys, start, start + n)
         read: ReadOp | None = None
         try:
             read = self._core.attempt("storage", lambda: prefetcher.submit(names, pages))
@@ -191,7 +190,6 @@ class Restores:
             None,
             read,
             after,
-            buffers,
             give_up_at_s=perf_counter() + patience if patience else None,  # best_effort: when a request waits for it
             arrived=start,
         )
@@ -199,22 +197,12 @@ class Restores:
         request.loads.append(ticket)
         self._readers[ticket] = request
 
-    def _page_buffers(self, host_slots: Slots) -> tuple[list[PageBytes], list[PageBytes] | None]:
-        """Return one writable buffer a page: the pool's own memory where a page is contiguous, staging otherwise."""
-        assert self._core.host_pool is not None
-        if self._core.host_pool.page_is_contiguous:
-            return [self._core.host_pool.page_bytes_view(int(slot)) for slot in host_slots], None
-        staging: list[PageBytes] = [
-            np.empty(self._core.geometry.page_bytes, dtype=np.uint8) for _ in range(len(host_slots))
-        ]
-        return staging, staging
-
     def _load_done(self, ticket: LoadTicket) -> bool:
         """Whether a load is over; starts the second half of a storage read whose pages have arrived."""
         if ticket.over:
             return True
         if ticket.copy is None:
-            assert ticket.read is not None and self._core.engine is not None and self._core.host_pool is not None
+            assert ticket.read is not None and self._core.engine is not None
             if ticket.read.done:
                 n_ok = ticket.read.n_ok
                 self._account_read(ticket.read, len(ticket.host_slots))
@@ -225,10 +213,6 @@ class Restores:
                 return False
             if not n_ok:
                 return True
-            if ticket.buffers is not None:
-                for slot, buffer in zip(ticket.host_slots.tolist(), ticket.buffers, strict=False):
-                    self._core.host_pool.write_page(slot, buffer)
-                ticket.buffers = None
             engine = self._core.engine
             ticket.copy = self._core.attempt(
                 "transfer_load", lambda: engine.load(ticket.host_slots, ticket.device_slots)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hicachectl.runtime.storage.base import PageBytes
 from hicachectl.runtime.tree import Lease, Node, Slots
 
 __all__ = ["BackupTicket", "Copy", "CutRead", "LoadTicket", "ReadOp", "StoreTicket", "Timed", "WriteOp"]
@@ -92,8 +91,6 @@ class LoadTicket:
     read: ReadOp | None
     after: LoadTicket | None = None
     """The load whose pages lie just above; this one is published after it."""
-    buffers: list[PageBytes] | None = None
-    """Staging for layouts in which a page is not contiguous; None when storage read straight into the pool."""
     give_up_at_s: float | None = None
     """When (perf_counter) the wait for the storage read ends and what has arrived counts; None = never."""
     cut: bool = False

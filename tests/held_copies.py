@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hicachectl.runtime.memory.device_pool import DevicePool
+from hicachectl.runtime.memory.host_pages import HostPages
 from hicachectl.runtime.memory.host_pool import HostPool
-from hicachectl.runtime.storage.base import PageBytes, StorageBackend, check_pages
+from hicachectl.runtime.storage.backup import TouchOp
+from hicachectl.runtime.storage.base import PageBytes, StorageBackend, check_pages, read_into
 from hicachectl.runtime.transfer.backends import Direction
 from hicachectl.runtime.transfer.cpu import CpuBackend
 from hicachectl.runtime.tree import Slots
@@ -158,11 +160,14 @@ class HeldReads:
 
     def submit(self, keys: Sequence[bytes], pages: Sequence[PageBytes]) -> HeldRead:
         check_pages(keys, pages, self._storage.page_bytes)
-        for page in pages:
+        assert isinstance(pages, HostPages)
+        spoiled = pages.buffers()
+        for page in spoiled:
             page[:] = SPOILED
+        pages.arrived(spoiled)
 
         def act(fails: bool) -> int:
-            n = self._storage.read(keys, pages)
+            n = read_into(self._storage, keys, pages)
             return n // 2 if fails else n
 
         return HeldRead(self._control, "read", act)
@@ -189,6 +194,15 @@ class HeldWrites:
             return self._storage.write(keys[:n], pages[:n])
 
         return HeldWrite(self._control, "write", act)
+
+    def touch(self, keys: Sequence[bytes]) -> TouchOp:
+        op = TouchOp(keys)
+        try:
+            self._storage.touch(keys)
+        except Exception as error:  # noqa: BLE001 - as the thread does
+            op.error = error
+        op.done = True
+        return op
 
     def close(self) -> None:
         pass

@@ -20,7 +20,7 @@ from hicachectl.runtime.storage.base import PageBytes, StorageBackend, check_pag
 from hicachectl.runtime.storage.gate import LoadGate
 from hicachectl.runtime.storage.prefetch import LONGEST_CLOSE_S, OpEnd, join_storage_thread
 
-__all__ = ["BackupOp", "BackupStats", "StorageBackup"]
+__all__ = ["BackupOp", "BackupStats", "StorageBackup", "TouchOp"]
 
 LONGEST_YIELD_S = (
     0.5  # a page waits at most this long behind loads, so that steady loading slows writes and does not stop them
@@ -47,8 +47,7 @@ class BackupOp:
     """One write to L3. Written by the backup thread, read by anyone."""
 
     def __init__(self, keys: Sequence[bytes], pages: Sequence[PageBytes]) -> None:
-        self.keys = tuple(keys)
-        self.pages = tuple(pages)
+        self.keys, self.pages = keys, pages
         self.n_ok = 0
         """Leading pages stored; 0 until `done`."""
         self.wall_s = 0.0
@@ -72,6 +71,24 @@ class BackupOp:
         return self._done.wait(timeout_s)
 
 
+class TouchOp:
+    """One path that was used. Written by the backup thread, read by anyone."""
+
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        self.keys = keys
+        self.error: Exception | None = None
+        self._done = threading.Event()
+
+    @property
+    def done(self) -> bool:
+        """Whether storage has been told."""
+        return self._done.is_set()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until storage has been told; False when `timeout_s` passed first."""
+        return self._done.wait(timeout_s)
+
+
 class StorageBackup:
     """Writes to L3 on a thread of its own, first come first served, yielding to loads between two pages.
 
@@ -91,7 +108,7 @@ class StorageBackup:
         self._max_queue_pages = max_queue_pages
         self._gate = gate if gate is not None else LoadGate()
         self._longest_yield_s = longest_yield_s
-        self._queue: SimpleQueue[BackupOp | None] = SimpleQueue()  # not a Condition: see storage/prefetch.py
+        self._queue: SimpleQueue[BackupOp | TouchOp | None] = SimpleQueue()  # not a Condition: see storage/prefetch.py
         self._lock = threading.Lock()
         self._n_queued_pages = 0
         self._closed = False
@@ -127,6 +144,12 @@ class StorageBackup:
             self._n_queued_pages += len(op.keys)
         return op
 
+    def touch(self, keys: Sequence[bytes]) -> TouchOp:
+        """Queue a `StorageBackend.touch` of a path behind the writes before it, and return at once."""
+        op = TouchOp(keys)
+        self._queue.put(op)
+        return op
+
     def stats(self) -> BackupStats:
         """Return the counters as they stand; a running write is not in them yet."""
         with self._lock:
@@ -156,6 +179,9 @@ class StorageBackup:
 
     def _run(self) -> None:
         while (op := self._queue.get()) is not None:
+            if isinstance(op, TouchOp):
+                self._touch(op)
+                continue
             self._write(op)
             assert op.end is not None
             with self._lock:
@@ -179,6 +205,13 @@ class StorageBackup:
             op.error = error
             op.end = OpEnd.FAILED
         op.wall_s = time.perf_counter() - started_s - op.yielded_s
+
+    def _touch(self, op: TouchOp) -> None:
+        try:
+            self._storage.touch(op.keys)
+        except Exception as error:  # noqa: BLE001 - travels to the caller in op.error; it costs recency, nothing else
+            op.error = error
+        op._done.set()
 
     def _let_loads_go(self, op: BackupOp) -> bool:
         if self._closed:

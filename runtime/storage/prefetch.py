@@ -22,7 +22,7 @@ from enum import Enum
 from queue import SimpleQueue
 
 from hicachectl.errors import InvariantBroken, StorageError, StorageFault
-from hicachectl.runtime.storage.base import PageBytes, StorageBackend, check_pages
+from hicachectl.runtime.storage.base import PageBytes, StorageBackend, check_pages, read_into
 from hicachectl.runtime.storage.gate import LoadGate
 
 __all__ = ["OpEnd", "PrefetchOp", "PrefetchPolicy", "PrefetchStats", "Prefetcher", "deadline_s", "join_storage_thread"]
@@ -86,8 +86,7 @@ class PrefetchOp:
     """One load from L3. Written by the prefetch thread, read by anyone."""
 
     def __init__(self, keys: Sequence[bytes], pages: Sequence[PageBytes]) -> None:
-        self.keys = tuple(keys)
-        self.pages = tuple(pages)
+        self.keys, self.pages = keys, pages
         self.n_ok = 0
         """Leading pages proven right so far; final once `done`."""
         self.wall_s = 0.0
@@ -212,7 +211,7 @@ class Prefetcher:
             if op._cancelled.is_set():
                 return OpEnd.CANCELLED
             end = min(op.n_ok + self._batch, len(op.keys))
-            n = self._storage.read(op.keys[op.n_ok : end], op.pages[op.n_ok : end])
+            n = read_into(self._storage, op.keys[op.n_ok : end], op.pages[op.n_ok : end])
             is_short = n < end - op.n_ok
             op.n_ok += n
             if is_short:

@@ -66,6 +66,7 @@ def test_a_storage_that_raises_anything_holds_nothing(monkeypatch: pytest.Monkey
     monkeypatch.setattr(storage, "exists_prefix", fail)
     monkeypatch.setattr(storage, "touch", fail)
     driver.serve((0, 1), namespace=EMPTY)
+    driver.drain()
     assert driver.cache.counters.failures["storage"] >= 2
     driver.cache.check()
 
