@@ -195,7 +195,7 @@ class StorageBackup:
                 self._n_ok += op.n_ok
                 self._wall_s += op.wall_s
                 self._yielded_s += op.yielded_s
-            op.finish()
+            op._done.set()
 
     def _write(self, op: BackupOp) -> None:
         started_s = time.perf_counter()
