@@ -37,7 +37,9 @@ PAGES: dict[str, Page] = {
     ),
     "topo": Page(
         (
-            Example("hicachectl topo", "which accelerators share which link, which node each is near, what is set wrongly"),
+            Example(
+                "hicachectl topo", "which accelerators share which link, which node each is near, what is set wrongly"
+            ),
             Example("hicachectl topo -o json --fail-on error", "for a program; exit code 3 when an error is found"),
             Example("hicachectl topo --root host.tar.zst -o wide", "a recorded host, with drivers and IOMMU"),
         ),
@@ -53,7 +55,10 @@ PAGES: dict[str, Page] = {
     "topo snapshot": Page(
         (
             Example("hicachectl topo snapshot host.tar.zst", "record this host for --root and for a support case"),
-            Example("sudo hicachectl topo snapshot host.tar.zst", "with the whole config space of every function"),
+            Example(
+                "hicachectl topo snapshot host.tar.zst --wake",
+                "sleeping devices too; as root with the whole config space",
+            ),
             Example("hicachectl topo --root host.tar.zst", "read it again, on any machine"),
         )
     ),

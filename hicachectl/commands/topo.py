@@ -12,7 +12,6 @@ import typer
 from hicachectl.context import Context, origin_of
 from hicachectl.envelope import Diagnostic, Origin, Result, Severity, envelope, plain
 from hicachectl.errors import ExitCode, UsageError
-from hicachectl.flags import Format
 from hicachectl.render.screen import Screen
 
 if TYPE_CHECKING:
@@ -64,7 +63,9 @@ def topo(
             from hicachectl.tuning.host.vendor_tool import read_persistence
 
             persistence = read_persistence(root, machine.devices)
-        shown = Topology(machine, result.diagnostics, data["facts"], seen(root, origin), _placements(machine), persistence)
+        shown = Topology(
+            machine, result.diagnostics, data["facts"], seen(root, origin), _placements(machine), persistence
+        )
         draw_topology(screen, shown)
 
     cli.emit(result, render=render, origin=origin)
@@ -137,9 +138,7 @@ def diff(
     ctx: typer.Context,
     a: Annotated[str, typer.Argument(metavar="A", help="A snapshot, a folder, or the word live.")],
     b: Annotated[str, typer.Argument(metavar="B", help="The other one.", show_default="live, or --root")] = "live",
-    moving: Annotated[
-        bool, typer.Option("--all", help="Compare free memory, counters and idle speeds too.")
-    ] = False,
+    moving: Annotated[bool, typer.Option("--all", help="Compare free memory, counters and idle speeds too.")] = False,
 ) -> None:
     """Show what differs between two recorded hosts, or a recorded and this one. Exit code 3 when something does."""
     from hicachectl.render.topo_diff import diff_data, draw_diff
@@ -215,7 +214,9 @@ def _draw_written(screen: Screen, data: dict[str, Any]) -> None:
 
     screen.print(f"wrote {data['path']}  {format_bytes(data['size_bytes'])}, mode 0600", "bold")
     screen.print(f"sha256 {data['sha256']}")
-    screen.print(f"{len(data['members'])} files, {data['n_links']} links, {len(data['probes'])} facts that no file holds")
+    screen.print(
+        f"{len(data['members'])} files, {data['n_links']} links, {len(data['probes'])} facts that no file holds"
+    )
     for rule in data["left_out"]:
         screen.paragraph("left out  ", f"{rule['what']}: {rule['how']}")
     screen.print(f"read it: hicachectl topo --root {data['path']}")

@@ -60,13 +60,24 @@ def draw_matrix(screen: Screen, machine: Machine, found: Matrix, names: Names, s
 def _draw_tables(screen: Screen, machine: Machine, found: Matrix, names: Names) -> None:
     rates = _solo(machine)
     titles = [names.of(device.address) for device in found.accelerators]
-    columns = [Column("ACCEL"), Column("ADDRESS", keep=2), Column("NODE", right=True, keep=1), Column("SOLO GiB/s", right=True, keep=3)]
+    columns = [
+        Column("ACCEL"),
+        Column("ADDRESS"),
+        Column("NODE", right=True, keep=1),
+        Column("SOLO GiB/s", right=True, keep=2),
+    ]
     rows: list[list[str | None]] = []
     for device in found.accelerators:
         cells = [_class(pair) for pair in found.to_nodes if pair.accelerator == device.address]
-        rows.append([names.of(device.address), device.address, node_text(device), rate(rates.get(device.address)), *cells])
-    screen.table(Table([*columns, *(Column(f"node {node}") for node in found.nodes)], rows))
-    for caption, cell in (("path class", _class), ("in the words of nvidia-smi topo -m, PCIe only", _vendor)):
+        rows.append(
+            [names.of(device.address), device.address, node_text(device), rate(rates.get(device.address)), *cells]
+        )
+    screen.print("path class to each node (n0 is node 0)")
+    screen.table(Table([*columns, *(Column(f"n{node}") for node in found.nodes)], rows))
+    for caption, cell in (
+        ("path class between accelerators", _class),
+        ("in the words of nvidia-smi topo -m, PCIe only", _vendor),
+    ):
         screen.print()
         screen.print(caption)
         lines = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,19 @@ from hicachectl.envelope import Diagnostic
 from hicachectl.render.screen import Screen
 from hicachectl.render.table import Column, Table
 from hicachectl.render.text import cell_width, pad
-from hicachectl.render.topo_words import Names, gib, ido, is_absent, link_text, names_of, node_text, on_off, ranges, rate, word
+from hicachectl.render.topo_words import (
+    Names,
+    gib,
+    ido,
+    is_absent,
+    link_text,
+    names_of,
+    node_text,
+    on_off,
+    ranges,
+    rate,
+    word,
+)
 from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.model import Machine, PciDevice, SlotKind, Uplink
 from hicachectl.tuning.placement import Placement
@@ -116,7 +128,9 @@ def _accelerators(screen: Screen, topology: Topology, names: Names, notes: _Note
     found = [device for device in machine.devices if device.kind == SlotKind.ACCELERATOR]
     if not found:
         listed = machine.listed.get("devices")
-        screen.print("ACCEL none" if listed is None or listed.is_known else f"ACCEL not known: {listed.reason} ({listed.source})")
+        screen.print(
+            "ACCEL none" if listed is None or listed.is_known else f"ACCEL not known: {listed.reason} ({listed.source})"
+        )
         return
     columns = [
         Column("ACCEL"), Column("ADDRESS"), Column("UPLINK"), Column("NODE", right=True), Column("CPUS", keep=2),
@@ -186,21 +200,25 @@ def _nodes(screen: Screen, machine: Machine) -> None:
     numa = machine.numa
     if not numa.nodes:
         listed = numa.listed.get("nodes")
-        screen.print(f"NODE not known: {listed.reason} ({listed.source})" if listed and not listed.is_known else "NODE none")
+        screen.print(
+            f"NODE not known: {listed.reason} ({listed.source})" if listed and not listed.is_known else "NODE none"
+        )
         return
     near = Counter(d.node.value for d in machine.devices if d.kind == SlotKind.ACCELERATOR)
     rows: list[tuple[str, list[str]]] = [
         ("NODE", [str(node.id) for node in numa.nodes]),
         ("free GiB", [gib(node.memory_free_bytes) for node in numa.nodes]),
         ("of GiB", [gib(node.memory_total_bytes) for node in numa.nodes]),
-        ("accelerators", [str(near.get(node.id, 0)) for node in numa.nodes]),
+        ("accelerators", [str(near[node.id] or ("?" if near[None] else 0)) for node in numa.nodes]),
     ]
     kinds = [word(node.kind) for node in numa.nodes]
     if set(kinds) != {"memory"}:
         rows.append(("kind", kinds))
     allowed = numa.allowed_nodes.value
     if allowed is None or not {node.id for node in numa.nodes} <= set(allowed):
-        rows.append(("allowed here", ["?" if allowed is None else "yes" if n.id in allowed else "no" for n in numa.nodes]))
+        rows.append(
+            ("allowed here", ["?" if allowed is None else "yes" if n.id in allowed else "no" for n in numa.nodes])
+        )
     if any(node.online.value is False for node in numa.nodes):
         rows.append(("online", [on_off(node.online) for node in numa.nodes]))
     label = max(cell_width(name) for name, _ in rows)
@@ -210,9 +228,15 @@ def _nodes(screen: Screen, machine: Machine) -> None:
     distance = f"distance {' / '.join(map(str, far))}" if far else "distance ?"
     for start in range(0, len(numa.nodes), a_line):
         for number, (name, texts) in enumerate(rows):
-            line = pad(name, label) + "".join(f"  {pad(text, cell, right=True)}" for text in texts[start : start + a_line])
+            line = pad(name, label) + "".join(
+                f"  {pad(text, cell, right=True)}" for text in texts[start : start + a_line]
+            )
             if number == 0 and start == 0:
-                line = f"{line}  {distance}" if cell_width(line) + 2 + len(distance) <= screen.width else f"{distance}\n{line}"
+                line = (
+                    f"{line}  {distance}"
+                    if cell_width(line) + 2 + len(distance) <= screen.width
+                    else f"{distance}\n{line}"
+                )
             screen.print(line, "bold" if number == 0 else None)
 
 
@@ -226,29 +250,37 @@ def _placements(screen: Screen, placements: Sequence[Placement]) -> None:
         )  # fmt: skip
         screen.table(Table(columns, [_placement_row(one) for one in usable]))
     if screen.wide:
+        costs: dict[str, list[str]] = {}
         for one in usable:
             for cost in one.costs:
-                screen.paragraph(f"  {one.policy.value}: ", cost)
+                costs.setdefault(cost, []).append(one.policy.value)
+        for cost, policies in costs.items():
+            screen.paragraph("  ", f"{'all' if len(policies) == len(usable) > 1 else ', '.join(policies)}: {cost}")
     reasons = Counter(one.refused for one in placements if one.refused is not None)
     for reason in reasons:
-        policies = ", ".join(one.policy.value for one in placements if one.refused == reason)
-        screen.paragraph("  no " if usable else "HOST POOLS none: ", f"{policies}: {reason}" if usable else str(reason))
+        names = ", ".join(one.policy.value for one in placements if one.refused == reason)
+        screen.paragraph("  no " if usable else "HOST POOLS none: ", f"{names}: {reason}" if usable else str(reason))
 
 
 def _placement_row(one: Placement) -> list[str | None]:
-    distances = [binding.distance for binding in one.bindings]
-    known_distances = [distance for distance in distances if distance is not None]
+    distance, remote = _mean(b.distance for b in one.bindings), _mean(b.remote_share for b in one.bindings)
     each = min((binding.pool_bytes for binding in one.bindings), default=0)
-    remote = sum(binding.remote_share for binding in one.bindings) / len(one.bindings)
     return [
         one.policy.value,
         f"{each / GIB:.1f}",
         f"{one.pool_bytes / GIB:.0f}",
         ranges(one.bytes_by_node),
         f"{one.reached_bytes / GIB:.0f} of {one.installed_bytes / GIB:.0f}",
-        f"{sum(known_distances) / len(distances):.1f}" if len(known_distances) == len(distances) else "?",
-        f"{remote:.0%}",
+        "?" if distance is None else f"{distance:.1f}",
+        "?" if remote is None else f"{remote:.0%}",
     ]
+
+
+def _mean(numbers: Iterable[float | None]) -> float | None:
+    """The mean, or None where one of them is not known or there is none."""
+    listed = list(numbers)
+    known = [number for number in listed if number is not None]
+    return sum(known) / len(known) if known and len(known) == len(listed) else None
 
 
 def _unread(screen: Screen, facts: Mapping[str, Mapping[str, str]]) -> None:
@@ -267,8 +299,12 @@ def _unread(screen: Screen, facts: Mapping[str, Mapping[str, str]]) -> None:
     for reason, sources in shown:
         places = list(dict.fromkeys(source for source in sources if source))
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
-        screen.paragraph("  ", f"{_count(len(sources), 'fact')}: {reason}" + (f" ({places[0]}{more})" if places else ""))
-    rest = [f"{_count(len(ordered) - len(shown), 'more reason')}: -o wide or -o json"] if len(ordered) > len(shown) else []
+        screen.paragraph(
+            "  ", f"{_count(len(sources), 'fact')}: {reason}" + (f" ({places[0]}{more})" if places else "")
+        )
+    rest = (
+        [f"{_count(len(ordered) - len(shown), 'more reason')}: -o wide or -o json"] if len(ordered) > len(shown) else []
+    )
     if missing:
         rest.append(f"{_count(missing, 'file')} not there")
     if rest:
@@ -330,4 +366,3 @@ def _age(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds // size:.0f} {unit}"
     return f"{max(seconds, 0):.0f} s"
-

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.model import ConfigSpace, Link, Machine, PciDevice, SlotKind
 from hicachectl.units import GIB
 
-__all__ = ["Names", "gib", "ido", "is_absent", "link_text", "names_of", "node_text", "on_off", "rate", "ranges", "word"]
+__all__ = ["Names", "gib", "ido", "is_absent", "link_text", "names_of", "node_text", "on_off", "ranges", "rate", "word"]
 
 _GENERATIONS = {2.5: "1", 5.0: "2", 8.0: "3", 16.0: "4", 32.0: "5", 64.0: "6"}
 
@@ -22,7 +23,7 @@ _NOTHING_THERE = (
 
 def is_absent(reason: str) -> bool:
     """Whether a reason says that there is nothing, not that something could not be read."""
-    return reason.startswith(_NOTHING_THERE)
+    return reason.startswith(_NOTHING_THERE) or reason.endswith(" is not listed")
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def names_of(machine: Machine) -> Names:
     return Names(short, {address: uplink.id for uplink in machine.uplinks for address in uplink.shared_by})
 
 
-def word(fact: Fact[object], unknown: str = "?") -> str:
+def word(fact: Fact[Any], unknown: str = "?") -> str:
     """The value as text, or `unknown`."""
     return unknown if fact.value is None else str(fact.value)
 

@@ -24,11 +24,22 @@ from hicachectl.schemas_io import document_schema, schema_names
 LINES: dict[str, list[list[str]]] = {
     "topo": [
         ["topo"],
-        *(["topo", "--root", shape] for shape in ("8n8x-4up16", "cpuset-container", "no-vendor", "empty", "garbage", "sparse-ids")),
+        *(
+            ["topo", "--root", shape]
+            for shape in ("8n8x-4up16", "cpuset-container", "no-vendor", "empty", "garbage", "sparse-ids")
+        ),
     ],
-    "topo matrix": [["topo", "matrix"], ["topo", "matrix", "--root", "8n8x-4up16"], ["topo", "matrix", "--root", "no-vendor"]],
+    "topo matrix": [
+        ["topo", "matrix"],
+        ["topo", "matrix", "--root", "8n8x-4up16"],
+        ["topo", "matrix", "--root", "no-vendor"],
+    ],
     "topo snapshot": [["topo", "snapshot", "x.tar.zst"], ["topo", "snapshot", "y.tar.zst", "--root", "8n8x-4up16"]],
-    "topo diff": [["topo", "diff", "2n8x"], ["topo", "diff", "8n8x-4up16", "config64"], ["topo", "diff", "empty", "empty"]],
+    "topo diff": [
+        ["topo", "diff", "2n8x"],
+        ["topo", "diff", "8n8x-4up16", "config64"],
+        ["topo", "diff", "empty", "empty"],
+    ],
     "run": [["run", "--limit", "4"]],
     "config show": [["config", "show"], ["config", "show", "--origin", "--profile", "cpu-demo"]],
     "config path": [["config", "path"]],
@@ -70,6 +81,7 @@ def validate(ran: Ran) -> Any:
 @pytest.fixture(autouse=True)
 def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken.yaml").write_text("name: broken\nrevisoin: 1\n")
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -441,6 +441,10 @@ def _cgroups(write: _Writer, spec: HostSpec) -> None:
     cpus = spec.cpus_allowed if spec.cpus_allowed is not None else _ranges(_all_cpus(spec))
     effective = {"cpuset.mems.effective": nodes, "cpuset.cpus.effective": cpus}
     write.files(f"{base}{spec.cgroup_path.rstrip('/')}", effective | dict(spec.cgroup))
+    for above in list(Path(spec.cgroup_path).parents)[:-1]:
+        write.files(
+            f"{base}{above}", {"cgroup.type": "domain", "cgroup.controllers": "cpuset memory", "memory.max": "max"}
+        )
     for path, files in spec.cgroup_above.items():
         write.files(f"{base}{path.rstrip('/')}", dict(files))
 

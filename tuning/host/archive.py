@@ -255,7 +255,9 @@ def read_archive(path: Path, *, bounds: Bounds | None = None) -> Tree:
     except (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError) as error:
         raise _refused(path, f"it cannot be read: {error}") from error
     except OSError as error:
-        raise UsageError("cannot read it", where=str(path), why=error.strerror, hint="name a readable archive") from error
+        raise UsageError(
+            "cannot read it", where=str(path), why=error.strerror, hint="name a readable archive"
+        ) from error
     return tree
 
 
@@ -304,7 +306,10 @@ def _stays_inside(name: str, target: str) -> bool:
 
 def _refused(path: Path, why: str) -> UsageError:
     return UsageError(
-        "not used as a recorded host", where=str(path), why=why, hint="make one with: hicachectl topo snapshot FILE.tar.zst"
+        "not used as a recorded host",
+        where=str(path),
+        why=why,
+        hint="make one with: hicachectl topo snapshot FILE.tar.zst",
     )
 
 

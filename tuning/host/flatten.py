@@ -56,7 +56,7 @@ class _Flat:
 
     def fact(self, found: Fact[Any], pointer: str) -> Any:
         """Return the plain value and note where it came from."""
-        note = {"confidence": _word(found.confidence)}
+        note = {"confidence": found.confidence.value}
         if found.source:
             note["source"] = found.source
         if found.value is None:
@@ -64,9 +64,12 @@ class _Flat:
         self.facts[pointer] = note
         return _plain(found.value)
 
-    def part(self, thing: object, pointer: str, *, without: Sequence[str] = ()) -> Data:
+    def part(self, thing: Any, pointer: str, *, without: Sequence[str] = ()) -> Data:
         """Return the fields of a dataclass as an object, nested ones included."""
-        return {name: self.any(getattr(thing, name), f"{pointer}/{name}") for name in _names(type(thing)) if name not in without}
+        kind: Any = type(thing)
+        return {
+            name: self.any(getattr(thing, name), f"{pointer}/{name}") for name in _names(kind) if name not in without
+        }
 
     def any(self, value: Any, pointer: str) -> Any:
         """Return a fact, a dataclass, a mapping or a list of them as plain data."""
@@ -125,7 +128,9 @@ def _device(flat: _Flat, device: PciDevice, pointer: str) -> Data:
     made["relaxed_ordering"] = flat.fact(device.config.relaxed_ordering, f"{pointer}/relaxed_ordering")
     made["path"] = list(device.path)
     seen = {"class_code", *made}
-    rest = [name for name in _names(PciDevice) if name not in seen and name not in ("config", "path", "parent", "listed")]
+    rest = [
+        name for name in _names(PciDevice) if name not in seen and name not in ("config", "path", "parent", "listed")
+    ]
     for name in rest:
         made[name] = flat.any(getattr(device, name), f"{pointer}/{name}")
     made["parent"] = device.parent
@@ -141,10 +146,8 @@ def _config(flat: _Flat, config: ConfigSpace, pointer: str) -> Data | None:
     inside = [name for name in _names(ConfigSpace) if name not in _CONFIG_ABOVE and name != "relaxed_ordering"]
     decoded = [getattr(config, name) for name in inside if name != "readable_bytes"]
     facts = [found for found in decoded if isinstance(found, Fact)]
-    reasons = {(found.source, found.reason) for found in facts}
-    if all(found.value is None for found in facts) and len(reasons) == 1:
-        source, reason = reasons.pop()
-        flat.null(pointer, source, reason or "unknown")
+    if all(found.value is None for found in facts) and len({found.reason for found in facts}) == 1:
+        flat.null(pointer, facts[0].source, facts[0].reason or "unknown")
         return None
     return {name: flat.any(getattr(config, name), f"{pointer}/{name}") for name in inside}
 
@@ -160,7 +163,9 @@ def _memory(flat: _Flat, memory: Memory) -> Data:
 
 
 def _finding(finding: object) -> Data:
-    return {name: _plain(getattr(finding, name)) for name in ("code", "severity", "subject", "message", "hint", "source")}
+    return {
+        name: _plain(getattr(finding, name)) for name in ("code", "severity", "subject", "message", "hint", "source")
+    }
 
 
 def _placement(placement: Any) -> Data:
@@ -175,15 +180,13 @@ def _names(kind: type) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind))
 
 
-def _word(value: Any) -> str:
-    return str(value.value) if isinstance(value, Enum) else str(value)
-
-
 def _escaped(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
 def _plain(value: Any) -> Any:
+    if value is None or type(value) in (str, int, bool, float):
+        return value
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, (tuple, list)):

@@ -107,9 +107,7 @@ def vendor_word(a: PciDevice, b: PciDevice) -> Fact[VendorWord]:
     return derive(lambda mine, theirs: VendorWord.NODE if mine == theirs else VendorWord.SYS, a.node, b.node)
 
 
-def _between(
-    a: PciDevice, b: PciDevice, uplinks: dict[str, str], sockets: dict[int, Fact[int]]
-) -> Fact[PathClass]:
+def _between(a: PciDevice, b: PciDevice, uplinks: dict[str, str], sockets: dict[int, Fact[int]]) -> Fact[PathClass]:
     if a.address == b.address:
         return Fact(PathClass.SELF, a.address, Confidence.DERIVED)
     if a.address in uplinks and uplinks[a.address] == uplinks.get(b.address):
@@ -137,7 +135,9 @@ def _sockets(machine: Machine) -> dict[int, Fact[int]]:
         if sockets.value is not None and len(sockets.value) == 1:
             found[node.id] = Fact(0, sockets.source, Confidence.DERIVED)
         elif node.cpus.value == ():
-            found[node.id] = Fact(None, node.cpus.source, Confidence.DERIVED, f"node {node.id} has no CPU that tells its socket")
+            found[node.id] = Fact(
+                None, node.cpus.source, Confidence.DERIVED, f"node {node.id} has no CPU that tells its socket"
+            )
         else:
             found[node.id] = derive(_socket_of, sockets, node.cpus)
     return found

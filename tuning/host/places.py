@@ -34,7 +34,8 @@ def _walk(value: Any, place: str) -> Iterator[tuple[str, Fact[Any]]]:
     if isinstance(value, Fact):
         yield place, value
     elif is_dataclass(value):
-        for name in _names(type(value)):
+        kind: Any = type(value)
+        for name in _names(kind):
             yield from _walk(getattr(value, name), f"{place}/{name}" if place else name)
     elif isinstance(value, Mapping):
         for key, item in value.items():

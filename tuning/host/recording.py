@@ -42,7 +42,9 @@ class RecordingRoot(HostRoot):
         if is_private(path):
             self.refused["file", path] = NOT_RECORDED
             return unknown(path, NOT_RECORDED)
-        if path in self.files and (n_bytes <= self._asked_bytes[path] or len(self.files[path]) < self._asked_bytes[path]):
+        if path in self.files and (
+            n_bytes <= self._asked_bytes[path] or len(self.files[path]) < self._asked_bytes[path]
+        ):
             return known(self.files[path][:n_bytes], path)
         found = self.inner.data(path, n_bytes)
         if found.value is None:

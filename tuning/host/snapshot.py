@@ -73,7 +73,9 @@ def open_root(path: Path | None, *, bounds: Bounds | None = None) -> HostRoot:
             return _from_tree(_tree_of_folder(path, bounds or Bounds()), path)
         return HostRoot(path, name=path.resolve().name or "/")
     if not path.exists():
-        raise UsageError("there is no such folder or archive", where=str(path), why="--root or HICACHECTL_ROOT names it")
+        raise UsageError(
+            "there is no such folder or archive", where=str(path), why="--root or HICACHECTL_ROOT names it"
+        )
     return _from_tree(read_archive(path, bounds=bounds), path)
 
 
@@ -247,7 +249,9 @@ def _packed(tree: Tree, texts: Mapping[str, bytes]) -> bytes:
 
 def _add(tar: tarfile.TarFile, name: str, *, content: bytes | None = None, target: str | None = None) -> None:
     member = tarfile.TarInfo(name.lstrip("/"))
-    member.type = tarfile.DIRTYPE if content is None and target is None else tarfile.SYMTYPE if target else tarfile.REGTYPE
+    member.type = (
+        tarfile.DIRTYPE if content is None and target is None else tarfile.SYMTYPE if target else tarfile.REGTYPE
+    )
     member.mode = 0o755 if member.isdir() else 0o644
     member.linkname = target or ""
     member.size = len(content or b"")
@@ -259,7 +263,10 @@ def _compressed(data: bytes, path: Path) -> bytes:
         import zstandard
     except ImportError as error:
         raise UsageError(
-            "a snapshot needs the library zstandard", where=str(path), why="it is not installed", hint="pip install zstandard"
+            "a snapshot needs the library zstandard",
+            where=str(path),
+            why="it is not installed",
+            hint="pip install zstandard",
         ) from error
     return bytes(zstandard.ZstdCompressor(level=10, write_checksum=True).compress(data))
 
@@ -305,6 +312,6 @@ def _fact(found: Mapping[str, Any]) -> Fact[Any]:
     if "list" in found:
         value = tuple(found["list"])
     elif "pairs" in found:
-        value = {key: item for key, item in found["pairs"]}
+        value = dict(found["pairs"])
     reason = found["reason"]
     return Fact(value, str(found["source"]), Confidence(found["confidence"]), None if reason is None else str(reason))

@@ -16,7 +16,9 @@ LIMIT_S = 0.2
 _QUERY = ("--query-gpu=pci.bus_id,persistence_mode", "--format=csv,noheader")
 
 
-def read_persistence(root: HostRoot, devices: Iterable[PciDevice], *, tool: str | None = None) -> Fact[dict[str, str]] | None:
+def read_persistence(
+    root: HostRoot, devices: Iterable[PciDevice], *, tool: str | None = None
+) -> Fact[dict[str, str]] | None:
     """Ask nvidia-smi for the persistence mode by address; None where there is nothing to ask about.
 
     Starts it only on the live host, when the driver is loaded and holds every device awake: it must neither load a module

@@ -20,7 +20,9 @@ from hicachectl.tuning.host.archive import Bounds, MemoryRoot, Tree, read_archiv
 SMALL = Bounds(members=20, file_bytes=100, total_bytes=100_000, name_bytes=60)
 
 
-def member(name: str, content: bytes = b"", *, kind: bytes = tarfile.REGTYPE, target: str = "") -> tuple[tarfile.TarInfo, bytes]:
+def member(
+    name: str, content: bytes = b"", *, kind: bytes = tarfile.REGTYPE, target: str = ""
+) -> tuple[tarfile.TarInfo, bytes]:
     info = tarfile.TarInfo(name)
     info.type, info.linkname, info.size = kind, target, len(content)
     info.mtime = 1_700_000_000
@@ -151,7 +153,9 @@ def test_a_pipe_or_folder_in_its_place_is_refused_and_never_waited_for(tmp_path:
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.binary(max_size=300), st.integers(0, 2000), st.sampled_from([bytes, bz2.compress, gzip.compress, lzma.compress]))
+@given(
+    st.binary(max_size=300), st.integers(0, 2000), st.sampled_from([bytes, bz2.compress, gzip.compress, lzma.compress])
+)
 def test_no_bytes_make_it_raise_anything_but_a_usage_error(noise: bytes, at: int, pack: object) -> None:
     whole = pack(packed(*GOOD))  # type: ignore[operator]
     broken = whole[: at % len(whole)] + noise + whole[at % len(whole) + len(noise) :]

@@ -63,3 +63,17 @@ def test_the_same_null_for_another_reason_is_no_change() -> None:
     a = replace(one, devices=(lost(device, "driver", reason="permission denied"), *one.devices[1:]))
     b = replace(one, devices=(lost(device, "driver", reason="no such file"), *one.devices[1:]))
     assert places(a, b) == {}
+
+
+def test_an_object_that_is_null_on_one_side_is_one_change() -> None:
+    from hosts.machines import unread
+
+    one = machine()
+    device = one.devices[0]
+    a, b = one, replace(one, devices=(replace(device, config=unread(device.config, "needs root")), *one.devices[1:]))
+    found = [c for c in compare(flatten(a), flatten(b)).changes if "/config" in c.place]
+    assert [(c.place, c.what, c.b, c.b_reason) for c in found] == [
+        (f"/devices/{device.address}/config", "unread", None, "needs root")
+    ]
+    assert found[0].a.endswith(" values")
+    assert [c.a for c in compare(flatten(b), flatten(a)).changes if "/config" in c.place] == [None]

@@ -79,7 +79,11 @@ def test_a_config_space_that_ends_after_64_bytes_is_null_with_the_reason_and_nev
     data = read(write_shape("config64", tmp_path / "h"))
     index = next(i for i, d in enumerate(data["devices"]) if d["kind"] == "accelerator")
     device = data["devices"][index]
-    assert (device["config"], device["ido"], device["relaxed_ordering"]) == (None, {"request": None, "completion": None}, None)
+    assert (device["config"], device["ido"], device["relaxed_ordering"]) == (
+        None,
+        {"request": None, "completion": None},
+        None,
+    )
     assert "root" in data["facts"][f"/devices/{index}/config"]["reason"]
 
 

@@ -56,7 +56,9 @@ def test_mount_tables_keep_the_file_systems_we_judge() -> None:
         b"31 21 0:31 / /x rw - nfs4 server:/y rw\nnonsense\n"
     )
     assert public("/proc/self/mountinfo", table) == b"30 21 0:30 / /dev/shm rw - tmpfs tmpfs rw,huge=advise\n"
-    assert public("/proc/mounts", b"server:/y /x nfs4 rw 0 0\ntmpfs /run tmpfs rw 0 0\n") == b"tmpfs /run tmpfs rw 0 0\n"
+    assert (
+        public("/proc/mounts", b"server:/y /x nfs4 rw 0 0\ntmpfs /run tmpfs rw 0 0\n") == b"tmpfs /run tmpfs rw 0 0\n"
+    )
     assert public("/proc/meminfo", table) == table
 
 

@@ -95,7 +95,9 @@ def test_only_what_a_reader_asked_for_is_inside(tmp_path: Path) -> None:
 
 def test_serials_addresses_server_names_and_secrets_are_not_inside(tmp_path: Path) -> None:
     host = write_shape("8n8x-4up16", tmp_path / "h")
-    (host / "proc/cmdline").write_text("root=UUID=SECRET-1 ro iommu=pt ks.key=SECRET-2 transparent_hugepage=madvise -- SECRET-3\n")
+    (host / "proc/cmdline").write_text(
+        "root=UUID=SECRET-1 ro iommu=pt ks.key=SECRET-2 transparent_hugepage=madvise -- SECRET-3\n"
+    )
     mounts = host / "proc/self/mountinfo"
     mounts.write_text(mounts.read_text() + "90 21 0:90 / /data rw - nfs4 SECRET-4:/export rw,addr=10.1.2.3\n")
     card = next(host.glob("sys/devices/**/0000:23:00.0"))
