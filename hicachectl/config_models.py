@@ -37,12 +37,24 @@ class ComputeConfig(_Section):
     """The modelled prefill: seconds to compute tokens [start, end) = a_s + b_s n + c_s (end^2 - start^2), n = end - start.
 
     The defaults are the least-squares fit (relative error, within 1.4 %) to the prefill measured on one H200 with Qwen3-8B, eager, from
-    2,000 tokens up: docs/facts.md#h200-prefill.
+    2,000 tokens up: docs/facts.md#h200-prefill. `model` and `hardware` say whose prefill a_s, b_s and c_s describe; where the coefficients are
+    set without them, nothing is known, and both are null.
     """
 
     a_s: float = Field(default=7.65e-3, ge=0, description="fixed seconds of one prefill")
     b_s: float = Field(default=2.84e-5, ge=0, description="seconds a token")
     c_s: float = Field(default=5.12e-10, ge=0, description="seconds a token squared: what attention adds with position")
+    model: str | None = Field(
+        default="qwen3-8b",
+        pattern=r"^[a-z0-9][a-z0-9._-]*$",
+        description="geometry preset whose prefill a_s, b_s, c_s describe; null = not said, no verdict is given then",
+        json_schema_extra={"want": "the name of a geometry preset, or null"},
+    )
+    hardware: str | None = Field(
+        default="NVIDIA H200, eager",
+        min_length=1,
+        description="what that prefill runs on, in words; null = not said",
+    )
 
 
 class PrefetchConfig(_Section):
@@ -65,7 +77,9 @@ class RunConfig(_Section):
         default="multi-turn", description="class of the synthetic workload, used without a trace"
     )
     seed: int = Field(default=0, ge=0, lt=1 << 63, description="seed of the synthetic workload and of sampling")
-    limit: int | None = Field(default=None, ge=1, description="stop after this many requests; null = all")
+    limit: int | None = Field(
+        default=None, ge=1, description="replay the first so many requests of the workload; null = all"
+    )
     session_gap_s: float = Field(
         default=60.0,
         ge=0,
@@ -87,7 +101,9 @@ class RunConfig(_Section):
         default="cpu", description="how pages are copied between device and host"
     )
     device: Literal["auto", "cpu"] = Field(
-        default="auto", description="device of tier L1; auto takes an accelerator where one can be used"
+        default="auto",
+        description="device of tier L1; cpu is all there is yet, auto is to take an accelerator where one can be used",
+        json_schema_extra={"want": "auto or cpu: accelerators are not there yet, L1 is a range of host memory"},
     )
 
     device_slots: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(

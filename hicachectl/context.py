@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from hicachectl import __version__
 from hicachectl.envelope import Origin, Result, Severity, Status, envelope, exit_code_of, status_of
@@ -24,7 +24,10 @@ from hicachectl.flags import GlobalFlags
 from hicachectl.output import Output, Render, open_output
 from hicachectl.progress import Progress
 
-__all__ = ["Context", "read_origin"]
+if TYPE_CHECKING:
+    from hicachectl.tuning.host.root import HostRoot
+
+__all__ = ["Context", "origin_of", "read_origin"]
 
 
 @dataclass(slots=True)
@@ -46,6 +49,7 @@ class Context:
     causes: list[ExitCode] = field(default_factory=list)
     emitted: bool = False
     _output: Output | None = None
+    _host_root: HostRoot | None = None
 
     @property
     def output(self) -> Output:
@@ -61,8 +65,20 @@ class Context:
 
     @property
     def root(self) -> Path | None:
-        """The folder of --root that stands for the host, or None for the live host. Pure."""
+        """The folder or archive of --root that stands for the host, or None for the live host. Pure."""
         return Path(self.flags.root) if self.flags.root else None
+
+    def host_root(self) -> HostRoot:
+        """The host that read commands look at: live, or what --root names, opened once. Raises UsageError."""
+        if self._host_root is None and self.root is None:
+            from hicachectl.tuning.host.root import HostRoot
+
+            self._host_root = HostRoot()
+        elif self._host_root is None:
+            from hicachectl.tuning.host.snapshot import open_root
+
+            self._host_root = open_root(self.root)
+        return self._host_root
 
     @property
     def debug(self) -> bool:
@@ -74,17 +90,24 @@ class Context:
         """The exit code of all that was emitted so far. Pure."""
         return combine(self.causes)
 
-    def emit(self, result: Result, render: Render) -> ExitCode:
+    def origin(self) -> Origin:
+        """Say which host and moment this command's document speaks of: the live host, a folder, or an archive."""
+        if self.root is None or self.root.is_dir():
+            return read_origin(self.root)
+        return origin_of(self.host_root())
+
+    def emit(self, result: Result, render: Render, *, origin: Origin | None = None) -> ExitCode:
         """Print a result once, in the asked form, and remember its exit code.
 
         `render(screen, result.data)` draws the screen; it is called for table and wide only. Findings follow it.
+        `origin` replaces the one of --root where the command knows better, such as when its facts were collected.
         Returns the exit code of this result. Raises UsageError for a document version that is not there.
         """
         self._check_version(result.schema)
         if self.emitted:
             raise RuntimeError(f"{result.schema}: a command emits one document; streams use output.record")
         code = exit_code_of(result)
-        document = envelope(result, read_origin(self.root))
+        document = envelope(result, origin or self.origin())
         self.output.document(
             document, lambda screen: self._screen(screen, result, render), rows=result.rows, private=result.private
         )
@@ -128,9 +151,9 @@ class Context:
         if self.root is not None:
             if changes_host:
                 self.refuse_root(f"hicachectl {command}")
-            if not self.root.is_dir():
+            if not self.root.exists():
                 raise UsageError(
-                    "there is no such folder", where=str(self.root), why="--root or HICACHECTL_ROOT names it"
+                    "there is no such folder or archive", where=str(self.root), why="--root or HICACHECTL_ROOT names it"
                 )
         configure(
             self.output.stderr,
@@ -169,7 +192,14 @@ class Context:
             )
             if error.code == "HC-OUTPUT" and error.where == str(self.output.file):
                 self.output.file = None
-            document = envelope(failed, read_origin(self.root))
+            root = self.root if self.root is None or self.root.is_dir() else None
+            origin = read_origin(root)  # an archive may be what failed: only its name is known then
+            if self.root is not None and root is None:
+                origin = Origin(
+                    origin.tool_version, None, None, origin.collected_at, str(self.root),
+                    {"host": "not read", "boot_id": "not read"},
+                )  # fmt: skip
+            document = envelope(failed, origin)
             self.output.document(document, lambda screen: None, rows=None, private=False)
             self.emitted = True
         self.causes.append(error.exit_code)
@@ -225,4 +255,21 @@ def read_origin(root: Path | None, *, now: datetime | None = None) -> Origin:
         collected_at=moment.strftime("%Y-%m-%dT%H:%M:%SZ"),
         source="live" if root is None else root.resolve().name,
         unknown=unknown,
+    )
+
+
+def origin_of(root: HostRoot, *, now: datetime | None = None) -> Origin:
+    """Say which host and moment the facts of a root speak of. Reads two small files of it.
+
+    A snapshot's moment is the one it was recorded at, where it says so.
+    """
+    hostname, boot_id = root.text("/proc/sys/kernel/hostname"), root.text("/proc/sys/kernel/random/boot_id")
+    facts = {"host": hostname, "boot_id": boot_id}
+    return Origin(
+        tool_version=__version__,
+        host=hostname.value,
+        boot_id=boot_id.value,
+        collected_at=root.collected_at or (now or datetime.now(timezone.utc)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        source="live" if root.name is None else root.name,
+        unknown={name: f"{fact.source}: {fact.reason}" for name, fact in facts.items() if fact.value is None},
     )

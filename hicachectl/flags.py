@@ -63,7 +63,7 @@ GLOBAL_FLAGS: tuple[Flag, ...] = (
     Flag(
         "config", ("--config",), "hicache.yaml to use; else ./hicache.yaml, else /etc/hicachectl/hicache.yaml.", "PATH"
     ),
-    Flag("root", ("--root",), "Read DIR/sys, DIR/proc and DIR/pci instead of this host.", "DIR"),
+    Flag("root", ("--root",), "Read a recorded host, a folder or an archive, instead of this one.", "DIR|FILE"),
     Flag("schema", ("--schema",), "Document version to print, such as topo/1.", "NAME/N"),
     Flag("verbose", ("-v", "--verbose"), "Log more to stderr; twice for debug."),
     Flag("log_format", ("--log-format",), "Form of the log lines.", "FORM", ("text", "json")),

@@ -35,6 +35,41 @@ PAGES: dict[str, Page] = {
             Example("hicachectl explain HC-CAPACITY", "what a code means and what to do"),
         )
     ),
+    "topo": Page(
+        (
+            Example(
+                "hicachectl topo", "which accelerators share which link, which node each is near, what is set wrongly"
+            ),
+            Example("hicachectl topo -o json --fail-on error", "for a program; exit code 3 when an error is found"),
+            Example("hicachectl topo --root host.tar.zst -o wide", "a recorded host, with drivers and IOMMU"),
+        ),
+        exits=(0, 1, 2, 3),
+    ),
+    "topo matrix": Page(
+        (
+            Example("hicachectl topo matrix", "path classes between accelerators and nodes"),
+            Example("hicachectl topo matrix -o tsv", "one line a pair"),
+            Example("hicachectl topo matrix --root host.tar.zst", "of a recorded host"),
+        )
+    ),
+    "topo snapshot": Page(
+        (
+            Example("hicachectl topo snapshot host.tar.zst", "record this host for --root and for a support case"),
+            Example(
+                "hicachectl topo snapshot host.tar.zst --wake",
+                "sleeping devices too; as root with the whole config space",
+            ),
+            Example("hicachectl topo --root host.tar.zst", "read it again, on any machine"),
+        )
+    ),
+    "topo diff": Page(
+        (
+            Example("hicachectl topo diff before.tar.zst", "what has changed on this host since then"),
+            Example("hicachectl topo diff a.tar.zst b.tar.zst -o json", "two hosts, for a program"),
+            Example("hicachectl topo diff a.tar.zst live --all", "with free memory and counters"),
+        ),
+        exits=(0, 1, 2, 3),
+    ),
     "run": Page(
         (
             Example("hicachectl run", "a synthetic multi-turn workload, all three tiers, under a minute"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["COMMANDS", "GROUPS", "Entry"]
+__all__ = ["COMMANDS", "GROUPS", "PLANNED", "Entry"]
 
 GROUPS = ("Does it pay?", "Set up", "Look up")
 
@@ -28,6 +28,7 @@ class Entry:
 
 
 COMMANDS: tuple[Entry, ...] = (
+    Entry("topo", "Show the machine as the copies see it: uplinks, nodes, accelerators, findings.", GROUPS[1]),
     Entry("run", "Replay a trace through the cache tiers and report what they pay.", GROUPS[0]),
     Entry("config", "Show the effective configuration and where each value comes from.", GROUPS[1]),
     Entry("profile", "List, show and check profiles.", GROUPS[1]),
@@ -36,3 +37,13 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("completion", "Print the completion script of a shell.", GROUPS[2]),
     Entry("version", "Print the versions of the tool and its libraries.", GROUPS[2]),
 )
+
+PLANNED = {
+    "tune": "it will change host settings (plan, apply, verify, roll back) and size the host pool",
+    "bench": "it will load links, pools and storage",
+    "export": "it will write flags and units for engines",
+    "doctor": "it will sweep limits, links, drift and storage",
+    "trace": "it will describe and convert traces; run reads them as they are",
+    "bundle": "it will pack a support archive",
+}
+"""Commands of the documents that are not there yet, each with what it will do."""

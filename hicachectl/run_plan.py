@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hicachectl.config import Effective, load_config
+from hicachectl.config import DEMO_PROFILE, Effective, load_config
 from hicachectl.config_models import RunConfig
+from hicachectl.disk_room import disk_warnings
 from hicachectl.envelope import Diagnostic, Severity
 from hicachectl.errors import CapacityError, ExitCode, StorageError, StorageFault, UsageError
 from hicachectl.memory_room import memory_room
@@ -19,8 +20,8 @@ from hicachectl.runtime.eviction import Eviction
 from hicachectl.runtime.geometry import KVGeometry, preset
 from hicachectl.runtime.keytable import table_bytes
 from hicachectl.runtime.layout import Backend, Layout, require_compatible
-from hicachectl.runtime.replay.driver import ReplayConfig, Verify
-from hicachectl.runtime.replay.request import Trace, TraceInfo
+from hicachectl.runtime.replay.driver import ComputeSource, ReplayConfig, Verify
+from hicachectl.runtime.replay.request import Trace, TraceInfo, longest_input_tokens
 from hicachectl.runtime.replay.synthetic import synthetic
 from hicachectl.runtime.replay.tokens import check_page_tokens
 from hicachectl.runtime.replay.workload import open_trace
@@ -29,10 +30,7 @@ from hicachectl.runtime.storage.prefetch import PrefetchPolicy
 from hicachectl.runtime.write_policy import WritePolicy
 from hicachectl.units import format_bytes
 
-__all__ = ["DEMO_PROFILE", "RunPlan", "effective_config", "not_ready", "plan_run"]
-
-DEMO_PROFILE = "cpu-demo"
-"""What `hicachectl run` without a trace and without a profile uses."""
+__all__ = ["RunPlan", "effective_config", "not_ready", "plan_run"]
 
 _RESERVE_BYTES = 256 << 20
 """Left to the rest of the machine by the preflight."""
@@ -83,7 +81,7 @@ def plan_run(run: RunConfig) -> RunPlan:
         trace = open_trace(run.trace, session_gap_s=run.session_gap_s)
         name = Path(run.trace).name
     else:
-        trace = synthetic(run.synthetic, seed=run.seed, n_requests=run.limit)
+        trace = synthetic(run.synthetic, seed=run.seed)
         name = f"synthetic {run.synthetic} seed {run.seed}"
     info = trace.info()
     if not info.n_requests:
@@ -91,7 +89,7 @@ def plan_run(run: RunConfig) -> RunPlan:
             "the trace holds no request", where=run.trace, hint="give a trace with at least one request line"
         )
     check_page_tokens(info.block_tokens, run.page_tokens)
-    longest = max(1, info.max_input_tokens // run.page_tokens)
+    longest = max(1, longest_input_tokens(trace, info, run.limit) // run.page_tokens)
     device_slots = longest if run.device_slots == "auto" else run.device_slots
     require_room(longest, device_slots)
     terms = (
@@ -114,9 +112,18 @@ def plan_run(run: RunConfig) -> RunPlan:
         verify=Verify.parse(run.verify),
         limit=run.limit,
         trace_name=name,
+        compute=ComputeSource(
+            None if run.compute.model is None else preset(run.compute.model, run.page_tokens), run.compute.hardware
+        ),
     )
     return RunPlan(
-        trace, info, replay, run.storage_path == "auto", longest, terms, tuple(_warnings(run, device_slots, longest))
+        trace,
+        info,
+        replay,
+        run.storage_path == "auto",
+        longest,
+        terms,
+        (*_warnings(run, device_slots, longest), *disk_warnings(run)),
     )
 
 

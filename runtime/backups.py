@@ -6,13 +6,14 @@ from collections import deque
 from collections.abc import Sequence
 
 from hicachectl.runtime import write_policy
-from hicachectl.runtime.core import CacheCore, split_keys
+from hicachectl.runtime.core import CacheCore
 from hicachectl.runtime.cost import Path
-from hicachectl.runtime.keys import KEY_BYTES, key64
+from hicachectl.runtime.keys import KEY_BYTES, KeyRun, key64
+from hicachectl.runtime.memory.host_pages import HostPages
 from hicachectl.runtime.rooms import Rooms
 from hicachectl.runtime.seen import SeenFlag
-from hicachectl.runtime.storage.backup import StorageBackup
-from hicachectl.runtime.tickets import BackupTicket, StoreTicket
+from hicachectl.runtime.storage.backup import StorageBackup, TouchOp
+from hicachectl.runtime.tickets import BackupTicket, Copy, StoreTicket
 from hicachectl.runtime.tiers import Tier
 from hicachectl.runtime.tree import Node
 
@@ -29,6 +30,7 @@ class Backups:
         self._store_queue = store_queue
         self.backups: deque[BackupTicket] = deque()
         self.stores: deque[StoreTicket] = deque()
+        self._touches: deque[TouchOp] = deque()
         self.rooms: Rooms
         """Set by the cache: rooms need backups (write_back) and backups need rooms."""
 
@@ -40,6 +42,18 @@ class Backups:
             self._finish_backup(self.backups.popleft())
         while self.stores and self.stores[0].write.done:
             self._finish_store(self.stores.popleft())
+        while self._touches and self._touches[0].done:
+            if (error := self._touches.popleft().error) is not None:
+                self._core.lower_tier_failed("storage", error)
+
+    def touch_stored(self, keys: KeyRun) -> None:
+        """Let storage know, in its own thread, that a path was used."""
+        if self._store_queue is not None:
+            self._touches.append(self._store_queue.touch(keys))
+
+    def wait_touches(self, timeout_s: float | None) -> bool:
+        """Wait until storage has been told of every path used so far; False when `timeout_s` passed first."""
+        return all(touch.wait(timeout_s) for touch in self._touches)
 
     def back_up(self, node: Node, ghost_pages: int, keys: bytes | None = None) -> None:
         """Steps 8 and 9: let the write policy choose pages of the path to `node`, reserve host slots for them, evicting, and start the copy.
@@ -59,11 +73,16 @@ class Backups:
             self._start_backup(node, start, min(end, start + room), keys)
 
     def back_up_victim(self, node: Node, n: int) -> None:
-        """write_back: copy the device tail of a victim down before it goes; without host room it goes uncopied."""
-        end = node.depth + node.resident(DEVICE)
+        """write_back: copy the device tail of a victim down before it goes; without host room it goes uncopied.
+
+        Making room may have waited, and the victim may have got its copy meanwhile, or be on its way: then the caller looks again.
+        """
         room = self.rooms.room_for_up_to(HOST, n)
+        end, copied = node.depth + node.resident(DEVICE), node.depth + node.resident(HOST)
+        if end <= copied or node.backup is not None or node.leases:
+            return
         if room:
-            self._start_backup(node, end - room, end)
+            self._start_backup(node, max(copied, end - room), end)
             return
         self._core.evict(DEVICE, n)
         self._core.counters.dropped_pages += n
@@ -79,16 +98,22 @@ class Backups:
 
     def _start_backup(self, node: Node, start: int, end: int, keys: bytes | None = None) -> None:
         assert self._core.host_slots is not None and self._core.engine is not None
-        host_slots = self._core.host_slots.alloc(end - start)
+        engine, host_slots = self._core.engine, self._core.host_slots.alloc(end - start)
         assert host_slots is not None
         device_slots = self._core.tree.slots_between(node, DEVICE, start, end)
+        copy: Copy | None = None
+        try:  # first the copy, then the tree: host slots that nothing fills must never look like pages
+            copy = self._core.attempt("transfer_backup", lambda: engine.backup(device_slots, host_slots))
+        finally:
+            if copy is None:
+                self._core.host_slots.free(host_slots)
+        if copy is None:
+            return
         covering = self._core.tree.attach(node, HOST, start, end, host_slots)
-        ticket = BackupTicket(covering[-1], start, end, self._core.engine.backup(device_slots, host_slots))
+        path_keys = None if keys is None else keys[start * KEY_BYTES : end * KEY_BYTES]
+        ticket = BackupTicket(covering[-1], start, end, copy, path_keys)
         for n in covering:
             n.backup = ticket
-            if keys is None and self._core.seen is not None:
-                self._core.seen.add(key64(self._core.tree.keys_of(n, n.depth, n.depth + n.n_pages)), SeenFlag.BACKED_UP)
-        self._core.remember(keys, start, end, SeenFlag.BACKED_UP)
         self.backups.append(ticket)
 
     def _finish_backup(self, ticket: BackupTicket) -> None:
@@ -97,13 +122,15 @@ class Backups:
         for node in nodes:
             node.backup = None
         if ticket.copy.error is not None:
-            self._core.counters.transfer_failed("backup")
+            self._core.lower_tier_failed("transfer_backup", ticket.copy.error)
             if _needed_below(nodes[0]):
                 self._try_again(ticket, nodes)
             else:
                 self._unback(nodes[0])
             return
         self._core.tree.settle(nodes)
+        if self._core.seen is not None:
+            self._core.seen.add(key64(ticket.keys or self._keys_of(nodes)), SeenFlag.BACKED_UP)
         self._core.counters.backup_pages += ticket.end - ticket.start
         self._core.counters.backup_bytes += ticket.copy.n_bytes
         self._core.counters.backup_s += ticket.copy.wall_s
@@ -118,33 +145,33 @@ class Backups:
         device_slots, host_slots = (
             self._core.tree.slots_between(ticket.node, tier, ticket.start, ticket.end) for tier in (DEVICE, HOST)
         )
-        ticket.copy = self._core.engine.backup(device_slots, host_slots)
+        engine = self._core.engine
+        again = self._core.attempt("transfer_backup", lambda: engine.backup(device_slots, host_slots))
+        if again is not None:  # else the failed copy stays the ticket's and is tried at the next tick
+            ticket.copy = again
         for node in nodes:
             node.backup = ticket
         self.backups.append(ticket)
 
     def _unback(self, node: Node) -> None:
         """Take `node` and everything below it out of the host tier: a backed-up page never hangs under one that is not."""
-        for child in list(node.children.values()):
-            if child.resident(HOST):
-                self._unback(child)
-        slots = self._core.tree.drop(node, HOST)
-        self._core.departures.settle()
-        self._core.departures.settle()
-        if len(slots):
-            self._core.allocator(HOST).free(slots)
+        below = [node]
+        for n in below:  # grows while it is walked: parents before children
+            below += [child for child in n.children.values() if child.resident(HOST)]
+        for n in reversed(below):
+            slots = self._core.tree.drop(n, HOST)
+            self._core.departures.settle()
+            if len(slots):
+                self._core.allocator(HOST).free(slots)
 
     def _store(self, nodes: Sequence[Node], ticket: BackupTicket) -> None:
         """Step 9, second half: hand pages to the storage thread; their host slots stay until it is over."""
         assert self._store_queue is not None and self._core.host_pool is not None
-        keys = b"".join(self._core.tree.keys_of(n, n.depth, n.depth + n.n_pages) for n in nodes)
+        keys = ticket.keys or self._keys_of(nodes)
         slots = self._core.tree.slots_between(ticket.node, HOST, ticket.start, ticket.end)
         pool = self._core.host_pool
-        pages = [
-            pool.page_bytes_view(slot) if pool.page_is_contiguous else pool.read_page(slot).reshape(-1)
-            for slot in slots.tolist()
-        ]
-        names = split_keys(keys, 0, len(slots))
+        pages = HostPages(pool, slots)
+        names = KeyRun(keys, 0, len(slots))
         write = self._store_queue.submit(names, pages)
         while write is None and self._core.config.strict and self.stores:
             if not self.stores[0].write.wait(self._core.config.restore_timeout_s):
@@ -158,6 +185,10 @@ class Backups:
         for n in nodes:
             n.store = store
         self.stores.append(store)
+
+    def _keys_of(self, nodes: Sequence[Node]) -> bytes:
+        """Make the page keys of whole nodes again."""
+        return b"".join(self._core.tree.keys_of(n, n.depth, n.depth + n.n_pages) for n in nodes)
 
     def _finish_store(self, ticket: StoreTicket) -> None:
         n_ok = ticket.write.n_ok
@@ -176,10 +207,13 @@ class Backups:
 
 def _needed_below(node: Node) -> bool:
     """Whether a copy or a lease needs host slots below `node`. Pure."""
-    for child in node.children.values():
+    stack = list(node.children.values())
+    while stack:
+        child = stack.pop()
         if not child.resident(HOST):
             continue
         copying = child.backup is not None or child.store is not None or child.load is not None
-        if copying or (child.leases and child.resident(DEVICE) < child.resident(HOST)) or _needed_below(child):
+        if copying or (child.leases and child.resident(DEVICE) < child.resident(HOST)):
             return True
+        stack.extend(child.children.values())
     return False

@@ -29,12 +29,13 @@ import numpy as np
 from hicachectl.errors import CapacityError, InvariantBroken, UsageError
 from hicachectl.runtime.account import Account, account_of
 from hicachectl.runtime.backups import Backups
-from hicachectl.runtime.core import CacheConfig, CacheCore, Restored, split_keys
+from hicachectl.runtime.core import CacheConfig, CacheCore, Restored
 from hicachectl.runtime.cost import CostModel
 from hicachectl.runtime.counters import CacheObserver, CacheProbe
-from hicachectl.runtime.keys import DEFAULT_NAMESPACE, KEY_BYTES, Namespace, key64
+from hicachectl.runtime.keys import DEFAULT_NAMESPACE, KEY_BYTES, KeyRun, Namespace, key64
 from hicachectl.runtime.memory.device_pool import DevicePool
 from hicachectl.runtime.memory.host_pool import HostPool
+from hicachectl.runtime.reasons import MissReason
 from hicachectl.runtime.request import Phase, Request
 from hicachectl.runtime.restores import Restores
 from hicachectl.runtime.rooms import Rooms
@@ -43,7 +44,7 @@ from hicachectl.runtime.storage.backup import StorageBackup
 from hicachectl.runtime.storage.base import StorageBackend
 from hicachectl.runtime.storage.gate import LoadGate
 from hicachectl.runtime.storage.prefetch import Prefetcher
-from hicachectl.runtime.tickets import BackupTicket, LoadTicket, StoreTicket
+from hicachectl.runtime.tickets import BackupTicket, CutRead, LoadTicket, StoreTicket
 from hicachectl.runtime.tiers import Tier
 from hicachectl.runtime.transfer.engine import TransferEngine
 from hicachectl.runtime.tree import NO_SLOTS, Node, Slots
@@ -79,6 +80,13 @@ class HierarchicalCache:
         if storage is not None and host_pool is None:
             raise UsageError(
                 "storage needs a host tier: whole pages are read into host slots", hint="give host_slots > 0"
+            )
+        if engine is not None and (engine.device_pool is not device_pool or engine.host_pool is not host_pool):
+            raise UsageError("the transfer engine moves pages between other pools", hint="give it these two pools")
+        if storage is not None and storage.page_bytes != device_pool.geometry.page_bytes:
+            raise UsageError(
+                f"storage holds pages of {storage.page_bytes} bytes, the pools of {device_pool.geometry.page_bytes}",
+                hint="name the storage's objects after this geometry",
             )
         self._core = CacheCore(device_pool, host_pool, engine, costs, config, storage, observer, verify_restored)
         gate = LoadGate()
@@ -117,8 +125,10 @@ class HierarchicalCache:
 
         `tokens` is little-endian uint32, 4 bytes each, the incomplete tail included; `keys` the page keys of its whole
         pages, 32 bytes each, wanted when `wants_keys`. Changes leases, and splits the node the match ends in.
-        Raises UsageError when keys are wanted and missing.
+        Raises UsageError when keys are wanted and missing, InvariantBroken after `close`.
         """
+        if self._closed:
+            raise InvariantBroken("a request came after close()", where="cache")
         self._settle_writes()
         self.tick()
         began = perf_counter()
@@ -174,7 +184,8 @@ class HierarchicalCache:
     def allocate(self, request: Request, n_pages: int) -> Slots | None:
         """Step 6: hand out `n_pages` device slots for the pages to be computed, or None when they cannot be had now.
 
-        They are the request's until `publish` or `release`. Evicts from the device tier.
+        They are the request's until `publish` or `release`. Evicts from the device tier; what was evicted before it
+        turned out not to be enough stays evicted.
         """
         if request.phase is not Phase.READY:
             raise InvariantBroken(f"request {request.serial} asks for slots while {request.phase.value}")
@@ -187,14 +198,24 @@ class HierarchicalCache:
         request.allocated = slots
         return slots
 
+    def slots(self, request: Request) -> Slots:
+        """Return the device slots of the request's ready pages, from the first on: its block table. Read it after
+        `wait_restored` and after each `publish`."""
+        return self.tree.slots_between(request.lease.node, DEVICE, 0, request.ready_pages)
+
     def publish(self, request: Request) -> None:
         """Steps 7 to 9: make the allocated pages visible, touch the path, and start what the write policy chooses.
 
+        A page that another request published meanwhile stays that request's: `slots` names the ones to use from now on,
+        and this request's own copies are given back at `release`, not before.
         Call it once the pages are computed (for chunked prefill once a chunk: allocate, compute, publish, again). Also
         right with nothing allocated: the touch and the policy still apply. Host slots are reserved here, in the
         caller's thread; only bytes move later.
         """
-        request.move(Phase.READY)
+        if request.phase is not Phase.READY:
+            raise InvariantBroken(
+                f"request {request.serial} publishes while {request.phase.value}: wait_restored first"
+            )
         slots = request.allocated
         if slots is not None and len(slots):
             start = request.ready_pages
@@ -212,7 +233,7 @@ class HierarchicalCache:
             if inserted.node.depth + inserted.node.n_pages > request.lease.n_pages:
                 self.tree.extend_lease(request.lease, inserted.node)
             if len(inserted.unused_slots):
-                self.device_slots.free(inserted.unused_slots)
+                request.duplicates.append(inserted.unused_slots)  # the engine may still read them: freed at release
                 self.counters.duplicate_pages += len(inserted.unused_slots)
             request.ready_pages = start + len(slots)
             self.counters.published_pages += self.tree.n_pages[DEVICE] - before
@@ -220,9 +241,6 @@ class HierarchicalCache:
             self._core.tell_stored(request, start, request.ready_pages, DEVICE)
         self.tree.touch(request.lease.node, counted_pages=request.counted_pages, priority=request.priority)
         request.counted_pages = request.lease.n_pages
-        if self.storage is not None and request.keys is not None:
-            self._settle_writes()
-            self.storage.touch(split_keys(request.keys, 0, request.lease.n_pages))
         if self.host_slots is not None and request.ready_pages:
             node = self._node_at(request, request.ready_pages)
             self._backups.back_up(node, self._core.ghost_pages(request), request.keys)
@@ -231,10 +249,18 @@ class HierarchicalCache:
         """Step 10: end the leases and return the account. Unpublished slots go back; running copies go on by themselves."""
         if request.phase is Phase.RESTORING:
             self._restores.settle(request, late=True)
+        elif request.phase is Phase.MATCHED:  # given up before a restore was decided: what was ready counts as used
+            request.planned_pages = request.used_pages = request.match.device_pages
+            request.cut_reason = MissReason.IN_FLIGHT
         request.move(Phase.RELEASED)
         if request.allocated is not None and len(request.allocated):
             self.device_slots.free(request.allocated)
             request.allocated = None
+        for slots in request.duplicates:
+            self.device_slots.free(slots)
+        request.duplicates.clear()
+        if request.keys is not None and request.counted_pages:
+            self._backups.touch_stored(KeyRun(request.keys, 0, request.counted_pages))
         request.lease.release()
         del self._open[request.serial]
         account = account_of(self._core, request)
@@ -264,7 +290,7 @@ class HierarchicalCache:
     def close(self, *, finish: bool = True) -> None:
         """Finish what is under way (unless `finish` is False) and stop the storage threads.
 
-        The pools, engine and storage are the caller's to close.
+        The pools, engine and storage are the caller's to close. Raises StorageError when storage does not come back.
         """
         if self._closed:
             return
@@ -273,10 +299,12 @@ class HierarchicalCache:
             if finish:
                 self.drain(self.config.restore_timeout_s)
         finally:
-            if self._prefetcher is not None:
-                self._prefetcher.close()
-            if self._store_queue is not None:
-                self._store_queue.close()
+            try:
+                if self._prefetcher is not None:
+                    self._prefetcher.close()
+            finally:
+                if self._store_queue is not None:
+                    self._store_queue.close()
 
     # -- waiting and rooms ---------------------------------------------------------------------------------------
 
@@ -289,11 +317,12 @@ class HierarchicalCache:
             left = deadline - perf_counter()
             if left <= 0 or not self._wait_ticket(queue[0], left):
                 return
+        self._backups.wait_touches(max(0.0, deadline - perf_counter()))
 
     def _oldest(self) -> object | None:
         """Return a ticket that is not settled yet, None when nothing is under way."""
         self.tick()
-        for queue in (self._backups.backups, self._restores.loads, self._backups.stores):
+        for queue in (self._backups.backups, self._restores.loads, self._restores.leftovers, self._backups.stores):
             if queue:
                 return queue[0]
         return None
@@ -306,6 +335,8 @@ class HierarchicalCache:
             done = ticket.write.wait(timeout_s)
         elif isinstance(ticket, LoadTicket):
             done = self._restores.wait_copy(ticket, timeout_s)
+        elif isinstance(ticket, CutRead):
+            done = ticket.read.wait(timeout_s)
         else:
             raise InvariantBroken(f"{ticket!r} is no copy the cache knows")
         self.tick()
@@ -332,8 +363,11 @@ class HierarchicalCache:
                 pieces.append(load.device_slots)
             elif load.read is not None:
                 pieces.append(load.host_slots)
+        if tier == HOST:
+            pieces += [cut.host_slots for cut in self._restores.leftovers]
         if tier == DEVICE:
             pieces += [r.allocated for r in self._open.values() if r.allocated is not None]
+            pieces += [slots for r in self._open.values() for slots in r.duplicates]
         return np.concatenate(pieces) if pieces else NO_SLOTS
 
     def check(self) -> None:

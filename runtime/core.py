@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Literal
+from typing import Literal, TypeVar
 
+from hicachectl.errors import InvariantBroken, StorageError
 from hicachectl.runtime.cost import CostModel, Path
 from hicachectl.runtime.counters import CacheCounters, CacheObserver, CacheProbe
 from hicachectl.runtime.departures import Departures
@@ -26,16 +28,18 @@ from hicachectl.runtime.transfer.engine import TransferEngine
 from hicachectl.runtime.tree import Evicted, Node, RadixTree, Slots
 from hicachectl.runtime.write_policy import WritePolicy
 
-__all__ = ["CacheConfig", "CacheCore", "PrefetchWait", "Restored", "split_keys"]
+__all__ = ["CacheConfig", "CacheCore", "PrefetchWait", "Restored"]
 
 DEVICE, HOST = Tier.DEVICE, Tier.HOST
+T = TypeVar("T")
+_log = logging.getLogger("hicachectl.runtime")
 
 
 @dataclass(frozen=True, slots=True)
 class PrefetchWait:
     """How long a request waits for pages from storage: the policy and its terms, see `storage.prefetch.deadline_s`."""
 
-    policy: PrefetchPolicy = PrefetchPolicy.WAIT_COMPLETE
+    policy: PrefetchPolicy = PrefetchPolicy.TIMEOUT
     base_s: float = 1.0
     per_ki_token_s: float = 0.25
     max_s: float = 10.0
@@ -129,6 +133,26 @@ class CacheCore:
         )
         self.departures.tree = self.tree
 
+    def attempt(self, what: str, call: Callable[[], T]) -> T | None:
+        """Call a lower tier; what it raises is counted and logged once, never raised into a request. None then.
+
+        InvariantBroken is a fault of this program and goes on.
+        """
+        try:
+            return call()
+        except InvariantBroken:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a copy engine or a storage client raises costs a recompute
+            self.lower_tier_failed(what, error)
+            return None
+
+    def lower_tier_failed(self, what: str, error: Exception) -> None:
+        """Count a failure of a lower tier; the first of its kind is logged."""
+        reason = f"{what}_{error.fault.value}" if isinstance(error, StorageError) else what
+        if reason not in self.counters.failures:
+            _log.warning("%s failed, pages are computed again: %s", what, error)
+        self.counters.failures[reason] = self.counters.failures.get(reason, 0) + 1
+
     def allocator(self, tier: Tier) -> SlotAllocator:
         """Return the slots of `tier`, which must exist."""
         slots = self.device_slots if tier == DEVICE else self.host_slots
@@ -210,8 +234,3 @@ class CacheCore:
             assert node.parent is not None
             node = node.parent
         return self.tree.keys_of(node, page - 1, page)
-
-
-def split_keys(keys: bytes, start: int, end: int) -> list[bytes]:
-    """Cut keys `[start, end)` out of concatenated 32-byte keys. Pure."""
-    return [keys[i * KEY_BYTES : (i + 1) * KEY_BYTES] for i in range(start, end)]

@@ -17,20 +17,23 @@ thread, incrementally per conversation (`KeyChain`), never in the scheduling loo
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 
-from hicachectl.errors import UsageError
+from hicachectl.errors import InvariantBroken, UsageError
 
 __all__ = [
     "DEFAULT_NAMESPACE",
     "KEY_BYTES",
     "TOKEN_BYTES",
     "KeyChain",
+    "KeyRun",
     "Namespace",
     "SeedTag",
     "bigram_page_keys",
@@ -61,6 +64,45 @@ class Namespace:
 
 
 DEFAULT_NAMESPACE = Namespace()
+
+
+class KeyRun(Sequence[bytes]):
+    """Page keys `[start, end)` of concatenated ones, cut out one by one as they are asked for. Pure.
+
+    A prompt of 32,768 pages costs nothing until someone looks, and who stops at the first missing page cuts one key.
+
+    >>> run = KeyRun(bytes(32) + bytes([1]) * 32 + bytes([2]) * 32, 1, 3)
+    >>> len(run), run[0][0], [key[0] for key in run], len(run[1:])
+    (2, 1, [1, 2], 1)
+    """
+
+    __slots__ = ("_end", "_keys", "_start")
+
+    def __init__(self, keys: bytes, start: int, end: int) -> None:
+        """Raises InvariantBroken when `keys` does not hold whole keys up to `end`."""
+        if not 0 <= start <= end or end * KEY_BYTES > len(keys):
+            raise InvariantBroken(f"keys [{start}, {end}) of {len(keys)} bytes", where="page keys")
+        self._keys, self._start, self._end = keys, start, end
+
+    def __len__(self) -> int:
+        return self._end - self._start
+
+    def __iter__(self) -> Iterator[bytes]:
+        keys = self._keys
+        for at in range(self._start * KEY_BYTES, self._end * KEY_BYTES, KEY_BYTES):
+            yield keys[at : at + KEY_BYTES]
+
+    @overload
+    def __getitem__(self, at: int) -> bytes: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, at: int | slice) -> bytes | Sequence[bytes]:
+        found = range(self._start, self._end)[at]
+        if isinstance(found, range):
+            if found.step != 1:
+                return [self._keys[i * KEY_BYTES : (i + 1) * KEY_BYTES] for i in found]
+            return KeyRun(self._keys, found.start, max(found.start, found.stop))
+        return self._keys[found * KEY_BYTES : (found + 1) * KEY_BYTES]
 
 
 def page_keys(

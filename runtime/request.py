@@ -41,7 +41,7 @@ class Phase(Enum):
 _NEXT = {
     Phase.MATCHED: {Phase.RESTORING, Phase.RELEASED},
     Phase.RESTORING: {Phase.READY, Phase.RELEASED},
-    Phase.READY: {Phase.READY, Phase.RELEASED},
+    Phase.READY: {Phase.RELEASED},
     Phase.RELEASED: set(),
 }
 
@@ -84,6 +84,8 @@ class Request:
     """Time from that decision until the request went on; None when nothing was to be restored."""
     allocated: Slots | None = None
     """Device slots handed out by `allocate` and not yet published: the request's own."""
+    duplicates: list[Slots] = field(default_factory=list)
+    """Device slots of pages another request published first; this one's engine may read them until `release`."""
     used_pages: int = 0
     failed: bool = False
 

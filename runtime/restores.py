@@ -6,20 +6,17 @@ from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 
-import numpy as np
-
-from hicachectl.errors import StorageError
 from hicachectl.runtime import decide
-from hicachectl.runtime.core import CacheCore, Restored, split_keys
+from hicachectl.runtime.core import CacheCore, Restored
 from hicachectl.runtime.cost import Path
-from hicachectl.runtime.keys import KEY_BYTES
+from hicachectl.runtime.keys import KEY_BYTES, KeyRun
+from hicachectl.runtime.memory.host_pages import HostPages
 from hicachectl.runtime.reasons import MissReason
 from hicachectl.runtime.request import Phase, Request
 from hicachectl.runtime.rooms import Rooms
 from hicachectl.runtime.seen import SeenFlag
-from hicachectl.runtime.storage.base import PageBytes
-from hicachectl.runtime.storage.prefetch import Prefetcher
-from hicachectl.runtime.tickets import LoadTicket
+from hicachectl.runtime.storage.prefetch import Prefetcher, PrefetchPolicy
+from hicachectl.runtime.tickets import Copy, CutRead, LoadTicket, ReadOp
 from hicachectl.runtime.tiers import Tier
 from hicachectl.runtime.tree import NO_SLOTS, Node, Slots
 from hicachectl.runtime.write_policy import WritePolicy
@@ -40,6 +37,8 @@ class Restores:
         self._prefetcher = prefetcher
         self._settle_writes = settle_writes
         self.loads: deque[LoadTicket] = deque()
+        self.leftovers: deque[CutRead] = deque()
+        """Storage reads given up at their deadline whose last batch still runs."""
         self._readers: dict[LoadTicket, Request] = {}
         """Who waits for a read from storage: its lease must reach the new pages before the load's own lease ends."""
 
@@ -48,6 +47,9 @@ class Restores:
         for load in list(self.loads):
             if (load.after is None or load.after.over) and self._load_done(load):
                 self._finish_load(load)
+        for cut in [cut for cut in self.leftovers if cut.read.done]:
+            self.leftovers.remove(cut)
+            self._finish_cut(cut)
 
     def start(self, request: Request) -> None:
         """Steps 3 to 5: decide how far to restore `request` and start the copies."""
@@ -85,25 +87,23 @@ class Restores:
         """Return how many leading pages of `[start, end)` storage holds; a storage that fails holds none."""
         if self._core.storage is None or keys is None or start >= end:
             return 0
-        names = split_keys(keys, start, end)
-        try:
-            return self._core.storage.exists_prefix(names)
-        except StorageError as error:
-            self._core.counters.storage_failed(error.fault.value)
-            return 0
+        storage, names = self._core.storage, KeyRun(keys, start, end)
+        return self._core.attempt("storage", lambda: storage.exists_prefix(names)) or 0
 
     def _join_running_loads(self, request: Request) -> int:
         """Wait with loads other requests started for the same pages instead of copying twice; returns how far they reach."""
         reach = request.match.device_pages
-        node = request.lease.node
-        while True:
-            running = None
-            for n in self._core.tree.nodes_between(node, reach, reach + 1):
-                running = n.load
+        for n in self._core.tree.path(request.lease.node):
+            end = n.depth + n.n_pages
+            if end <= reach:
+                continue
+            running = n.load
             if not isinstance(running, LoadTicket) or running.over or running.end <= reach:
-                return min(reach, request.match.logical_pages)
-            request.loads.append(running)
-            reach = running.end
+                break
+            if running not in request.loads:
+                request.loads.append(running)
+            reach = min(running.end, end)  # of this node: further down it may be on another branch
+        return min(reach, request.match.logical_pages)
 
     def _device_budget(self, request: Request, joined: int) -> int:
         """Return how many pages a restore may bring up so that the tail still finds device slots in an idle cache."""
@@ -120,15 +120,23 @@ class Restores:
             request.cut_reason = MissReason.IN_FLIGHT
             request.planned_pages = start
             return
-        lease = self._core.tree.lease_node(request.lease.node)
-        device_slots = self._core.device_slots.alloc(end - start)
+        engine, device_slots = self._core.engine, self._core.device_slots.alloc(end - start)
         assert device_slots is not None
-        host_slots = self._core.tree.slots_between(lease.node, HOST, start, end)
+        host_slots = self._core.tree.slots_between(request.lease.node, HOST, start, end)
+        copy: Copy | None = None
+        try:
+            copy = self._core.attempt("transfer_load", lambda: engine.load(host_slots, device_slots))
+        finally:
+            if copy is None:
+                self._core.device_slots.free(device_slots)
+        if copy is None:
+            return  # planned and not there: failed
         after = request.loads[-1] if request.loads else None
+        lease = self._core.tree.lease_node(request.lease.node)
         ticket = LoadTicket(
-            lease, request.tokens, request.keys, start, end, device_slots, host_slots, None, None, after, arrived=start
-        )
-        ticket.copy = self._core.engine.load(host_slots, device_slots)
+            request.serial, lease, request.tokens, request.keys, start, end, device_slots, host_slots, copy, None, after,
+            arrived=start,
+        )  # fmt: skip
         for node in (
             self._core.tree.isolate(lease.node, start, end)
             if self._core.tree.eviction.needs_uniform_entry
@@ -140,7 +148,8 @@ class Restores:
 
     def _read_storage(self, request: Request, start: int, end: int) -> None:
         """Step 4: start storage -> host for pages `[start, end)`; the host -> device copy follows when they have arrived."""
-        assert self._prefetcher is not None and self._core.host_slots is not None and request.keys is not None
+        assert self._prefetcher is not None and self._core.host_slots is not None and self._core.host_pool is not None
+        assert request.keys is not None
         if request.planned_pages < start:
             return
         wanted = end - start
@@ -155,12 +164,22 @@ class Restores:
         self._settle_writes()
         host_slots, device_slots = self._core.host_slots.alloc(n), self._core.device_slots.alloc(n)
         assert host_slots is not None and device_slots is not None
-        pages, buffers = self._page_buffers(host_slots)
+        pages = HostPages(self._core.host_pool, host_slots)
         after = request.loads[-1] if request.loads else None
         patience = self._core.config.prefetch.seconds(n * self._core.page_tokens)
-        read = self._prefetcher.submit(split_keys(request.keys, start, start + n), pages)
+        prefetcher, names = self._prefetcher, KeyRun(request.keys, start, start + n)
+        read: ReadOp | None = None
+        try:
+            read = self._core.attempt("storage", lambda: prefetcher.submit(names, pages))
+        finally:
+            if read is None:
+                self._core.device_slots.free(device_slots)
+                self._core.host_slots.free(host_slots)
+        if read is None:
+            return  # planned and not there: failed
         lease = self._core.tree.lease_node(request.lease.node)
         ticket = LoadTicket(
+            request.serial,
             lease,
             request.tokens,
             request.keys,
@@ -171,55 +190,74 @@ class Restores:
             None,
             read,
             after,
-            buffers,
-            give_up_at_s=None if patience is None else perf_counter() + patience,
+            give_up_at_s=perf_counter() + patience if patience else None,  # best_effort: when a request waits for it
             arrived=start,
         )
         self.loads.append(ticket)
         request.loads.append(ticket)
         self._readers[ticket] = request
 
-    def _page_buffers(self, host_slots: Slots) -> tuple[list[PageBytes], list[PageBytes] | None]:
-        """Return one writable buffer a page: the pool's own memory where a page is contiguous, staging otherwise."""
-        assert self._core.host_pool is not None
-        if self._core.host_pool.page_is_contiguous:
-            return [self._core.host_pool.page_bytes_view(int(slot)) for slot in host_slots], None
-        staging: list[PageBytes] = [
-            np.empty(self._core.geometry.page_bytes, dtype=np.uint8) for _ in range(len(host_slots))
-        ]
-        return staging, staging
-
     def _load_done(self, ticket: LoadTicket) -> bool:
         """Whether a load is over; starts the second half of a storage read whose pages have arrived."""
         if ticket.over:
             return True
         if ticket.copy is None:
-            assert ticket.read is not None and self._core.engine is not None and self._core.host_pool is not None
-            if not ticket.read.done:
+            assert ticket.read is not None and self._core.engine is not None
+            if ticket.read.done:
+                n_ok = ticket.read.n_ok
+                self._account_read(ticket.read, len(ticket.host_slots))
+                self._trim_load(ticket, ticket.start + n_ok)
+            elif ticket.give_up_at_s is not None and perf_counter() >= ticket.give_up_at_s:
+                n_ok = self._give_up(ticket)
+            else:
                 return False
-            n_ok = ticket.read.n_ok
-            self._account_read(ticket, n_ok)
-            self._trim_load(ticket, ticket.start + n_ok)
             if not n_ok:
                 return True
-            if ticket.buffers is not None:
-                for slot, buffer in zip(ticket.host_slots.tolist(), ticket.buffers, strict=False):
-                    self._core.host_pool.write_page(slot, buffer)
-                ticket.buffers = None
-            ticket.copy = self._core.engine.load(ticket.host_slots, ticket.device_slots)
+            engine = self._core.engine
+            ticket.copy = self._core.attempt(
+                "transfer_load", lambda: engine.load(ticket.host_slots, ticket.device_slots)
+            )
+            if ticket.copy is None:
+                self._trim_load(ticket, ticket.start)
+                ticket.cut = False
+                return True
         return ticket.copy.done
 
-    def _account_read(self, ticket: LoadTicket, n_ok: int) -> None:
-        assert ticket.read is not None
-        n_bytes = n_ok * self._core.geometry.page_bytes
+    def _give_up(self, ticket: LoadTicket) -> int:
+        """End the wait for a storage read at its deadline; returns the pages that have arrived, which go on to the device.
+
+        The batch being read goes on in its thread and into its host slots: those stay with a `CutRead` until it is over.
+        """
+        read = ticket.read
+        assert read is not None
+        n_asked, n_ok = len(ticket.host_slots), read.n_ok
+        read.cancel()
+        self._core.counters.storage_reads_cut += 1
+        ticket.cut = True
+        self.leftovers.append(CutRead(read, n_asked, ticket.host_slots[n_ok:]))
+        self._core.device_slots.free(ticket.device_slots[n_ok:])
+        ticket.device_slots, ticket.host_slots = ticket.device_slots[:n_ok], ticket.host_slots[:n_ok]
+        ticket.end = ticket.start + n_ok
+        return n_ok
+
+    def _finish_cut(self, cut: CutRead) -> None:
+        """A read that was given up is over: nobody fills its host slots any more."""
+        assert self._core.host_slots is not None
+        if len(cut.host_slots):
+            self._core.host_slots.free(cut.host_slots)
+        self._account_read(cut.read, cut.read.n_ok if cut.read.error is None else cut.n_asked)
+
+    def _account_read(self, read: ReadOp, n_asked: int) -> None:
+        """Count a storage read that is over. Of `n_asked` pages those that did not come failed."""
+        n_ok = read.n_ok
+        if read.error is not None:
+            self._core.lower_tier_failed("storage_read", read.error)
         self._core.counters.storage_read_pages += n_ok
-        self._core.counters.storage_read_bytes += n_bytes
-        self._core.counters.storage_read_s += ticket.read.wall_s
-        short = ticket.end - ticket.start - n_ok
-        if short:
-            self._core.counters.storage_read_failed_pages += short
+        self._core.counters.storage_read_bytes += n_ok * self._core.geometry.page_bytes
+        self._core.counters.storage_read_s += read.wall_s
+        self._core.counters.storage_read_failed_pages += n_asked - n_ok
         if n_ok:
-            self._core.moved(Path.STORAGE_READ, n_ok, ticket.read)
+            self._core.moved(Path.STORAGE_READ, n_ok, read)
 
     def _trim_load(self, ticket: LoadTicket, end: int) -> None:
         """Give back the slots of pages from `end` on, which did not arrive."""
@@ -242,25 +280,22 @@ class Restores:
             first = ticket
             while first.after is not None and not first.after.over:
                 first = first.after
+            if first.copy is None and self._core.config.prefetch.policy is PrefetchPolicy.BEST_EFFORT:
+                first.give_up_at_s = perf_counter()
+                continue
             self.wait_copy(first, left)
 
     def wait_copy(self, ticket: LoadTicket, timeout_s: float | None) -> bool:
-        """Wait for the part of a load that is under way; False when `timeout_s` passed first.
-
-        A storage read past its deadline is cancelled: what has arrived counts.
-        """
+        """Wait for the part of a load that is under way, or for the deadline of its read; False when `timeout_s` passed first."""
         if ticket.copy is not None:
             return ticket.copy.wait(timeout_s)
         if ticket.read is None:
             return True
         if ticket.give_up_at_s is not None:
             patience = max(0.0, ticket.give_up_at_s - perf_counter())
-            if timeout_s is None or patience < timeout_s:
-                if ticket.read.wait(patience):
-                    return True
-                ticket.read.cancel()
-                self._core.counters.storage_reads_cut += 1
-                ticket.give_up_at_s = None
+            if timeout_s is None or patience <= timeout_s:
+                ticket.read.wait(patience)
+                return True
         return ticket.read.wait(timeout_s)
 
     def _finish_load(self, ticket: LoadTicket) -> None:
@@ -277,7 +312,7 @@ class Restores:
             if copy is None or ticket.start == ticket.end:
                 return
             if copy.error is not None:
-                self._core.counters.transfer_failed("load")
+                self._core.lower_tier_failed("transfer_load", copy.error)
                 return
             self._core.counters.load_s += copy.wall_s
             self._core.counters.load_bytes += copy.n_bytes
@@ -323,9 +358,10 @@ class Restores:
                 self._core.device_slots.free(inserted.unused_slots)
                 self._core.counters.duplicate_pages += len(inserted.unused_slots)
             node = inserted.node
-            if self._adopt_host(node, start, end, ticket.host_slots):
-                self._core.tell_pages(node, start, end, HOST)
-            self._core.remember(ticket.keys, start, end, SeenFlag.PUBLISHED | SeenFlag.BACKED_UP | SeenFlag.STORED)
+            self._core.remember(ticket.keys, start, end, SeenFlag.PUBLISHED | SeenFlag.STORED)
+            for low, high in self._adopt_host(node, start, end, ticket.host_slots):
+                self._core.remember(ticket.keys, low, high, SeenFlag.BACKED_UP)
+                self._core.tell_pages(node, low, high, HOST)
             if (reader := self._readers.get(ticket)) is not None:
                 self._extend_to(reader, end)
         self._core.tell_pages(node, start, end, DEVICE)
@@ -333,11 +369,12 @@ class Restores:
         ticket.device_slots, ticket.host_slots, ticket.start, ticket.arrived = NO_SLOTS, NO_SLOTS, end, end
         self._core.counters.loaded_pages += n
 
-    def _adopt_host(self, node: Node, start: int, end: int, host_slots: Slots) -> bool:
-        """Attach host slots just filled from storage; where the host tier holds a page already, ours go back.
+    def _adopt_host(self, node: Node, start: int, end: int, host_slots: Slots) -> list[tuple[int, int]]:
+        """Attach host slots just filled from storage and return for which pages; elsewhere ours go back.
 
-        All go back, and the result is False, when the pages above are on the device alone: a backed-up page never hangs
-        under one that is not (write_back apart). The write policy brings both down together.
+        Where the host tier holds a page already it keeps its own slot, whose copy may still be under way. All go back when
+        the pages above are on the device alone: a backed-up page never hangs under one that is not (write_back apart).
+        The write policy brings both down together.
         """
         assert self._core.host_slots is not None
         above = self._core.tree.nodes_between(node, 0, start)
@@ -346,7 +383,7 @@ class Restores:
             self._core.host_slots.free(host_slots)
             for n in self._core.tree.isolate(node, start, end):
                 n.stored = True
-            return False
+            return []
         holes: list[tuple[int, int]] = []
         for n in self._core.tree.nodes_between(node, start, end):
             low, high = max(start, n.depth), min(end, n.depth + n.n_pages)
@@ -358,7 +395,7 @@ class Restores:
         for low, high in holes:
             for n in self._core.tree.attach(node, HOST, low, high, host_slots[low - start : high - start]):
                 n.stored = True
-        return True
+        return holes
 
     def _device_ready(self, node: Node) -> int:
         """Return how many pages of the path to `node` are device-resident from the root on."""
@@ -374,19 +411,23 @@ class Restores:
         match = request.match
         if request.loads:
             request.restore_s = perf_counter() - request.restore_began_s
-        ready = match.device_pages
         for ticket in request.loads:
-            self._readers.pop(ticket, None)
+            if self._readers.get(ticket) is request:
+                del self._readers[ticket]
+        ready = (
+            min(self._device_ready(request.lease.node), request.planned_pages) if request.loads else match.device_pages
+        )
         for ticket in request.loads:
-            arrived = min(ticket.arrived, match.logical_pages) if ticket.read is None else ticket.arrived
-            if not ticket.over or arrived <= ready:
-                break
-            ready = arrived
+            if ticket.owner == request.serial:  # a joined load is restored by the request that started it
+                n = max(0, min(ticket.arrived, ready) - ticket.first)
+                if ticket.read is None:
+                    request.restored_host_pages += n
+                else:
+                    request.restored_storage_pages += n
         request.ready_pages = request.used_pages = ready
-        request.restored_host_pages = max(0, min(ready, match.logical_pages) - match.device_pages)
-        request.restored_storage_pages = max(0, ready - max(match.logical_pages, match.device_pages))
         if ready < request.planned_pages:
-            request.failed = not late
+            cut = any(ticket.cut and (ticket.copy is None or ticket.copy.error is None) for ticket in request.loads)
+            request.failed = not late and not cut
         request.move(Phase.READY)
 
     def _extend_to(self, request: Request, page: int) -> None:

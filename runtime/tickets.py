@@ -6,13 +6,12 @@ the lower part, so walking up from `node` finds the range again whatever was spl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from hicachectl.runtime.storage.base import PageBytes
 from hicachectl.runtime.tree import Lease, Node, Slots
 
-__all__ = ["BackupTicket", "Copy", "LoadTicket", "ReadOp", "StoreTicket", "Timed", "WriteOp"]
+__all__ = ["BackupTicket", "Copy", "CutRead", "LoadTicket", "ReadOp", "StoreTicket", "Timed", "WriteOp"]
 
 
 class Timed(Protocol):
@@ -43,6 +42,8 @@ class ReadOp(Timed, Protocol):
     def done(self) -> bool: ...
     @property
     def n_ok(self) -> int: ...
+    @property
+    def error(self) -> Exception | None: ...
     def wait(self, timeout_s: float | None = None) -> bool: ...
     def cancel(self) -> None: ...
 
@@ -65,6 +66,8 @@ class BackupTicket:
     start: int
     end: int
     copy: Copy
+    keys: bytes | None = None
+    """Keys of the range (32 bytes a page) when the request brought them; else the tree makes them again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +78,8 @@ class LoadTicket:
     request that goes away does not pull the pages from under the copy.
     """
 
+    owner: int
+    """Serial of the request that started it."""
     lease: Lease
     tokens: bytes
     keys: bytes | None
@@ -86,13 +91,27 @@ class LoadTicket:
     read: ReadOp | None
     after: LoadTicket | None = None
     """The load whose pages lie just above; this one is published after it."""
-    buffers: list[PageBytes] | None = None
-    """Staging for layouts in which a page is not contiguous; None when storage read straight into the pool."""
     give_up_at_s: float | None = None
     """When (perf_counter) the wait for the storage read ends and what has arrived counts; None = never."""
+    cut: bool = False
+    """The storage read was given up at its deadline; `end` is where what had arrived ends."""
     over: bool = False
     arrived: int = 0
     """Absolute page the range is proven and published up to; `start` when it failed."""
+    first: int = field(init=False)
+    """Where the range began; `start` moves on."""
+
+    def __post_init__(self) -> None:
+        self.first = self.start
+
+
+@dataclass(slots=True, eq=False)
+class CutRead:
+    """A storage read given up at its deadline. It may still fill `host_slots`, which are its own until it is over."""
+
+    read: ReadOp
+    n_asked: int
+    host_slots: Slots
 
 
 @dataclass(slots=True, eq=False)

@@ -423,7 +423,8 @@ class RadixTree:
             if node is None:
                 break
             holder = node.backup or (node.store if tier == HOST else None)
-            if holder is None and tier == DEVICE and node.children and len(node.slots[1]) < len(node.slots[0]):
+            drops_below = tier == DEVICE and not back_up_first and len(node.slots[1]) < len(node.slots[0])
+            if holder is None and drops_below and node.children:
                 holder = self._busy_below(node)
             if holder is not None:
                 passed_over.append(node)
@@ -523,9 +524,11 @@ class RadixTree:
 
     def _drop_below(self, node: Node) -> Slots:
         """Drop every page below `node` from the host tier and the tree; returns their host slots."""
+        below = list(node.children.values())
+        for child in below:  # grows while it is walked: parents before children
+            below.extend(child.children.values())
         freed: list[Slots] = []
-        for child in list(node.children.values()):
-            freed.append(self._drop_below(child))
+        for child in reversed(below):
             if len(child.slots[0]) or child.backup is not None or child.store is not None or child.leases:
                 raise InvariantBroken(f"{child!r} is in use while its parent leaves the last tier")
             freed.append(child.slots[1])
@@ -534,10 +537,13 @@ class RadixTree:
 
     def _busy_below(self, node: Node) -> object | None:
         """Return a ticket of a copy that still reads pages below `node`, which must not be dropped yet."""
-        for child in node.children.values():
-            ticket = child.backup or child.store or self._busy_below(child)
+        stack = list(node.children.values())
+        while stack:
+            child = stack.pop()
+            ticket = child.backup or child.store
             if ticket is not None:
                 return ticket
+            stack.extend(child.children.values())
         return None
 
     def drop(self, node: Node, tier: Tier) -> Slots:

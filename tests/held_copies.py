@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hicachectl.runtime.memory.device_pool import DevicePool
+from hicachectl.runtime.memory.host_pages import HostPages
 from hicachectl.runtime.memory.host_pool import HostPool
-from hicachectl.runtime.storage.base import PageBytes, StorageBackend, check_pages
+from hicachectl.runtime.storage.backup import TouchOp
+from hicachectl.runtime.storage.base import PageBytes, StorageBackend, check_pages, read_into
 from hicachectl.runtime.transfer.backends import Direction
 from hicachectl.runtime.transfer.cpu import CpuBackend
 from hicachectl.runtime.tree import Slots
@@ -25,10 +27,15 @@ _BACKEND = CpuBackend(staging_bytes=1 << 16)
 
 
 class Control:
-    """What a test decides: `stuck` lets no wait succeed, `fates` says of the next ends whether they fail (False when empty)."""
+    """What a test decides.
+
+    `stuck` lets no wait succeed; with `hurried` everything under way ends while someone waits, without it only what is
+    waited for. `fates` says of the next ends whether they fail (False when empty).
+    """
 
     def __init__(self) -> None:
         self.stuck = False
+        self.hurried = False
         self.fates: deque[bool] = deque()
         self.pending: list[HeldCopy | HeldRead | HeldWrite] = []
 
@@ -68,7 +75,10 @@ class _Held:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         if not self.done and not self._control.stuck:
-            self.finish()
+            if self._control.hurried:
+                self._control.finish_all()
+            else:
+                self.finish()
         return self.done
 
 
@@ -90,15 +100,15 @@ class HeldRead(_Held):
     """Stands for `PrefetchOp`."""
 
     n_ok = 0
+    error: Exception | None = None
 
     def _end(self, n: int) -> None:
         self.n_ok = n
 
     def cancel(self) -> None:
-        """Keep what has arrived: nothing, as a held read brings all its pages at its end."""
+        """Keep what has arrived: nothing, as a held read brings all its pages at its end, which is still to come."""
         if not self.done:
             self._act = lambda _: 0
-            self.finish()
 
 
 class HeldWrite(_Held):
@@ -114,29 +124,29 @@ class HeldEngine:
     """Stands for `TransferEngine`. A copy moves its bytes when it ends, and a failed one leaves the destination spoiled."""
 
     def __init__(self, device_pool: DevicePool, host_pool: HostPool, control: Control) -> None:
-        self._device_pool, self._host_pool, self._control = device_pool, host_pool, control
+        self.device_pool, self.host_pool, self._control = device_pool, host_pool, control
         self.loads = self.backups = 0
 
     def load(self, host_slots: Slots, device_slots: Slots) -> HeldCopy:
         self.loads += 1
-        self._device_pool.planes_numpy()[:, device_slots] = SPOILED
+        self.device_pool.planes_numpy()[:, device_slots] = SPOILED
         return self._copy(Direction.LOAD, device_slots, host_slots)
 
     def backup(self, device_slots: Slots, host_slots: Slots) -> HeldCopy:
         self.backups += 1
-        self._host_pool.layer_view()[:, host_slots] = SPOILED
+        self.host_pool.layer_view()[:, host_slots] = SPOILED
         return self._copy(Direction.BACKUP, device_slots, host_slots)
 
     def _copy(self, direction: Direction, device_slots: Slots, host_slots: Slots) -> HeldCopy:
         assert len(device_slots) == len(host_slots) > 0
         device_slots, host_slots = device_slots.copy(), host_slots.copy()
-        geometry = self._device_pool.geometry
+        geometry = self.device_pool.geometry
 
         def act(fails: bool) -> int:
             if fails:
                 return 0
             planes = range(geometry.n_planes)
-            _BACKEND.copy(direction, self._device_pool, self._host_pool, device_slots, host_slots, planes)
+            _BACKEND.copy(direction, self.device_pool, self.host_pool, device_slots, host_slots, planes)
             return len(device_slots) * geometry.page_bytes
 
         return HeldCopy(self._control, direction.value, act)
@@ -150,11 +160,14 @@ class HeldReads:
 
     def submit(self, keys: Sequence[bytes], pages: Sequence[PageBytes]) -> HeldRead:
         check_pages(keys, pages, self._storage.page_bytes)
-        for page in pages:
+        assert isinstance(pages, HostPages)
+        spoiled = pages.buffers()
+        for page in spoiled:
             page[:] = SPOILED
+        pages.arrived(spoiled)
 
         def act(fails: bool) -> int:
-            n = self._storage.read(keys, pages)
+            n = read_into(self._storage, keys, pages)
             return n // 2 if fails else n
 
         return HeldRead(self._control, "read", act)
@@ -169,7 +182,7 @@ class HeldWrites:
     def __init__(self, storage: StorageBackend, max_queue_pages: int, control: Control) -> None:
         self._storage, self._control, self._room = storage, control, max_queue_pages
 
-    def submit(self, keys: Sequence[bytes], pages: Sequence[PageBytes], on_done: None = None) -> HeldWrite | None:
+    def submit(self, keys: Sequence[bytes], pages: Sequence[PageBytes]) -> HeldWrite | None:
         check_pages(keys, pages, self._storage.page_bytes)
         if len(keys) > self._room:
             return None
@@ -181,6 +194,15 @@ class HeldWrites:
             return self._storage.write(keys[:n], pages[:n])
 
         return HeldWrite(self._control, "write", act)
+
+    def touch(self, keys: Sequence[bytes]) -> TouchOp:
+        op = TouchOp(keys)
+        try:
+            self._storage.touch(keys)
+        except Exception as error:  # noqa: BLE001 - as the thread does
+            op.error = error
+        op.done = True
+        return op
 
     def close(self) -> None:
         pass

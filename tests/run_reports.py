@@ -11,6 +11,8 @@ from hicachectl.runtime.reasons import MissReason
 from hicachectl.runtime.replay.latency import latency_histogram
 from hicachectl.runtime.replay.report import (
     ByTier,
+    Compute,
+    Earlier,
     Gain,
     HitRates,
     LayoutCost,
@@ -19,10 +21,11 @@ from hicachectl.runtime.replay.report import (
     Quantiles,
     ReplayReport,
     Window,
+    gain_at_model_size,
 )
 from hicachectl.runtime.replay.reuse import ReuseDistances
 
-__all__ = ["REPORTS", "all_tiers", "costly", "device_only", "one_request"]
+__all__ = ["REPORTS", "all_tiers", "costly", "demo", "device_only", "one_request"]
 
 KIB = 1024
 PAGE = 64 * KIB
@@ -66,7 +69,9 @@ def all_tiers() -> ReplayReport:
         ),
         layouts_pages=128, restore_wait=Quantiles(310, 0.012, 0.0049, 0.0572, 0.06), restore_wait_histogram=latency_histogram(waits),
         ttft_modelled=Quantiles(710, 0.11, 0.09, 0.31, 0.4), ttft_modelled_device_only=Quantiles(710, 0.19, 0.18, 0.42, 0.45),
-        gain=Gain(61.25, 3.72, 57.53, 4.30),
+        gain=Gain(61.25, 3.72, 57.53, 4.30, gain_at_model_size(61.25, 3.72, 0.97, 1.0)),
+        earlier=Earlier(0, 0, 0),
+        compute=Compute("tiny-64k", "an imagined card", 128, True),
         cost_model=CostState(
             (path_state("host_read", FitMethod.FITTED, 310, 1.05e-4, 2.9e-10), path_state("host_write", FitMethod.FITTED, 700, 7.4e-5, 3.4e-10),
              path_state("storage_read", FitMethod.SCALED, 300, 1.2e-3, 6.6e-9), path_state("storage_write", FitMethod.FITTED, 700, 0.0, 1.5e-8)),
@@ -76,6 +81,15 @@ def all_tiers() -> ReplayReport:
         elapsed_s=6.21, requests_per_s=114.3,
         windows=tuple(Window(71 * i, 71 * (i + 1), 30.0 * i, 0.10, 0.02 * i, min(0.6, 0.08 * i)) for i in range(10)),
         reuse=reuse.histogram(128, 512),
+    )  # fmt: skip
+
+
+def demo() -> ReplayReport:
+    """Pages of one model, prefill of another: no verdict."""
+    full = all_tiers()
+    return replace(
+        full, compute=Compute("qwen3-8b", "NVIDIA H200, eager", 147_456, False),
+        gain=replace(full.gain, at_model_size=gain_at_model_size(61.25, 3.72, 0.97, 1152.0)),
     )  # fmt: skip
 
 
@@ -98,7 +112,7 @@ def costly() -> ReplayReport:
     """Restores that cost more than they save, cut off by Ctrl-C, half verified."""
     full = all_tiers()
     return replace(
-        full, stop="interrupted", requests=400, gain=Gain(0.31, 2.9, -2.59, 4.3), verify="sample:2", pages_verified=1_494,
+        full, stop="interrupted", requests=400, earlier=Earlier(2_100, 700, 650), gain=Gain(0.31, 2.9, -2.59, 4.3), verify="sample:2", pages_verified=1_494,
         missed_tokens_by_reason=missed(not_backed_up=1_255_936, in_flight=1_000_000), policies={**full.policies, "write_policy": "write_back"},
         reuse=replace(full.reuse, bound_reached=True),
     )  # fmt: skip
@@ -122,4 +136,10 @@ def one_request() -> ReplayReport:
     )  # fmt: skip
 
 
-REPORTS = {"all-tiers": all_tiers, "device-only": device_only, "costly": costly, "one-request": one_request}
+REPORTS = {
+    "all-tiers": all_tiers,
+    "demo": demo,
+    "device-only": device_only,
+    "costly": costly,
+    "one-request": one_request,
+}

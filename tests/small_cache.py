@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from hicachectl.runtime.keys import DEFAULT_NAMESPACE, KEY_BYTES, Namespace, pag
 from hicachectl.runtime.layout import Backend, Layout
 from hicachectl.runtime.memory.device_pool import DevicePool
 from hicachectl.runtime.memory.host_pool import HostPool
+from hicachectl.runtime.storage.base import StorageBackend
 from hicachectl.runtime.storage.file import FileStorage
 from hicachectl.runtime.storage.object_keys import ObjectSpec, whole
 from hicachectl.runtime.tiers import Tier
@@ -42,33 +44,38 @@ class SmallCache:
         self,
         device_slots: int,
         host_slots: int,
-        storage: Path | None = None,
+        storage: Path | StorageBackend | None = None,
         *,
         write_policy: WritePolicy = WritePolicy.WRITE_THROUGH,
         observer: CacheObserver | None = None,
         backend: CopyBackend | None = None,
         storage_pages: int = 1000,
+        layout: Layout = Layout.PAGE_FIRST,
+        **config: Any,
     ) -> None:
+        """`config` are further fields of CacheConfig."""
         self.device_pool = DevicePool(GEOMETRY, device_slots)
-        self.host_pool = HostPool(GEOMETRY, host_slots, Layout.PAGE_FIRST) if host_slots else None
+        self.host_pool = HostPool(GEOMETRY, host_slots, layout) if host_slots else None
         self.engine = None
         if self.host_pool is not None:
-            backend = backend if backend is not None else make_backend(Backend.CPU, Layout.PAGE_FIRST)
+            backend = backend if backend is not None else make_backend(Backend.CPU, layout)
             self.engine = TransferEngine(self.device_pool, self.host_pool, backend)
-        self.storage = None
-        if storage is not None:
+        self.storage: StorageBackend | None = None
+        if storage is not None and not isinstance(storage, Path):
+            self.storage = storage
+        elif storage is not None:
             spec = ObjectSpec(
                 model="small", dtype="bf16", kind="gqa", page_tokens=PAGE_TOKENS,
-                object_layout=Layout.PAGE_FIRST.object_layout.value, n_layers=2,
+                object_layout=layout.object_layout.value, n_layers=2,
             )  # fmt: skip
             self.storage = FileStorage(storage, storage_pages * 8192, whole(spec, GEOMETRY.page_bytes))
-        config = CacheConfig(write_policy=write_policy, restore="always", strict=True, seen_keys=1000)
+        fields = {"write_policy": write_policy, "restore": "always", "strict": True, "seen_keys": 1000, **config}
         self.cache = HierarchicalCache(
             self.device_pool,
             self.host_pool,
             self.engine,
             CostModel(RECOMPUTE),
-            config,
+            CacheConfig(**fields),
             storage=self.storage,
             observer=observer,
         )

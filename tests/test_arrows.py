@@ -40,8 +40,28 @@ PURE = {
         "seen",
     )
 }
-PURE |= {f"hicachectl.tuning.{name}" for name in ("findings", "plan", "placement", "sizing.plateau")}
-WORDS = {"hicachectl.runtime.tiers", "hicachectl.runtime.reasons"}  # enums and names only; held to the same rules
+PURE |= {
+    f"hicachectl.tuning.{name}"
+    for name in (
+        "findings",
+        "finding",
+        "judge_links",
+        "judge_ordering",
+        "judge_numa",
+        "judge_memory",
+        "judge_host",
+        "placement",
+        "assignment",
+        "plan",
+        "sizing.plateau",
+    )
+}
+WORDS = {
+    "hicachectl.runtime.tiers",
+    "hicachectl.runtime.reasons",
+    "hicachectl.tuning.host.facts",
+    "hicachectl.tuning.host.model",
+}  # values, enums and names only; held to the same rules
 MOVES_BYTES = ("hicachectl.runtime.memory", "hicachectl.runtime.transfer", "hicachectl.runtime.engines")
 ONLY_WHEN_CALLED = {"prometheus_client", "zstandard", "msgpack"}  # runtime: inside the function that needs them
 GUARDED = {

@@ -1,3 +1,14 @@
 """The operator path: probe, plan, apply, verify, roll back. Modules in reading order; a test compares the list with the folder."""
 
-__all__: tuple[str, ...] = ()
+READING_ORDER: tuple[str, ...] = (
+    "host",
+    "findings",
+    "finding",
+    "judge_links",
+    "judge_ordering",
+    "judge_numa",
+    "judge_memory",
+    "judge_host",
+    "placement",
+    "assignment",
+)

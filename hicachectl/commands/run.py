@@ -42,12 +42,12 @@ def command(
     trace: Annotated[Text, _option("--trace", "Trace to replay; its format is told from its content.", _WORKLOAD, "FILE")] = None,
     synthetic: Annotated[Text, _option("--synthetic", "agent, multi-turn, shared-system or one-shot; without a trace.", _WORKLOAD, "CLASS")] = None,
     seed: Annotated[Text, _option("--seed", "Seed of the synthetic workload.", _WORKLOAD, "N")] = None,
-    limit: Annotated[Text, _option("--limit", "Stop after N requests.", _WORKLOAD, "N")] = None,
+    limit: Annotated[Text, _option("--limit", "Replay the first N requests of the workload.", _WORKLOAD, "N")] = None,
     session_gap: Annotated[Text, _option("--session-gap", "Seconds between session starts of a trace with relative times.", _WORKLOAD, "S")] = None,
     profile: Annotated[Text, _option("--profile", "Profile that supplies what is not given.", _WORKLOAD, "NAME|FILE", autocompletion=profile_names)] = None,
     geometry: Annotated[Text, _option("--geometry", "KV geometry preset, such as qwen3-8b or tiny-64k.", _TIERS, "NAME")] = None,
     page_tokens: Annotated[Text, _option("--page-tokens", "Tokens a page.", _TIERS, "N")] = None,
-    device: Annotated[Text, _option("--device", "auto or cpu.", _TIERS, "DEVICE")] = None,
+    device: Annotated[Text, _option("--device", "auto or cpu; accelerators are not there yet.", _TIERS, "DEVICE")] = None,
     device_slots: Annotated[Text, _option("--device-slots", "Pages of L1; auto = the longest request.", _TIERS, "N|auto")] = None,
     host_slots: Annotated[Text, _option("--host-slots", "Pages of L2; 0 = no host tier.", _TIERS, "N")] = None,
     storage_path: Annotated[Text, _option("--storage-path", "Folder of L3; auto = a temporary one, none = no storage tier.", _TIERS, "DIR")] = None,
@@ -88,6 +88,9 @@ def command(
     cli: Context = ctx.obj
     cli.refuse_root("run")
     effective = effective_config(flags, cli.environ, cli.config_path, profile)
+    unused = effective.unused_workload()
+    if unused is not None:
+        cli.note(f"note: {unused}")
     if effective.run.report is not None:
         from hicachectl.render.html_report import require_writable
 
@@ -249,7 +252,8 @@ def _stop_on_signal(replay: Replay) -> Iterator[_Stopped]:
 _NULL_REASONS = {
     "d1": "no page was asked for", "d2": "no token was asked for", "d3": "no whole page was asked for",
     "bytes_per_s": "nothing moved on this path", "transfers": "storage moves page by page", "submissions": "not counted on this path",
-    "segments": "not counted on this path", "refused": "not refused", "requests_per_s": "no time passed",
+    "segments": "not counted on this path", "refused": "not refused", "requests_per_s": "no time passed", "model": "run.compute.model is null",
+    "hardware": "run.compute.hardware is null", "bytes_per_token": "run.compute.model is null", "at_model_size": "run.compute.model is null",
 }  # fmt: skip
 
 
@@ -305,6 +309,7 @@ def _emit_check(cli: Context, effective: Effective, plan: RunPlan) -> None:
 
 
 def _render_check(screen: Screen, data: Preflight) -> None:
+    from hicachectl.commands.config import show_value
     from hicachectl.render.table import Column, Table
     from hicachectl.units import format_bytes
 
@@ -314,6 +319,15 @@ def _render_check(screen: Screen, data: Preflight) -> None:
     screen.print(f"  {'storage':<20} {data.storage or 'off'}")
     for note in data.notes:
         screen.print(f"  note: {note}")
-    rows = [(s["key"], str(s["value"]), s["origin"]) for s in data.settings]
-    screen.table(Table((Column("SETTING"), Column("VALUE"), Column("ORIGIN")), rows))
+    rows = [
+        (s["key"], show_value(s["value"], is_size=s["key"].endswith("_bytes")), *_kind_and_place(s["origin"]))
+        for s in data.settings
+    ]
+    screen.table(Table((Column("SETTING"), Column("VALUE"), Column("FROM"), Column("WHERE", keep=1)), rows))
     screen.print("ready: hicachectl run with the same options starts it")
+
+
+def _kind_and_place(origin: str) -> tuple[str, str]:
+    """Split an origin into its kind and its place; of a profile the file name alone, so that the table fits. Pure."""
+    kind, _, place = origin.partition(" ")
+    return kind, (Path(place).name if kind == "profile" else place) or "-"

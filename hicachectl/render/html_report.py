@@ -13,8 +13,9 @@ from hicachectl.errors import UsageError
 from hicachectl.render import run_charts as charts
 from hicachectl.render import run_tables as tables
 from hicachectl.render.html_style import HATCHES, STYLE
-from hicachectl.render.run_advice import advice
+from hicachectl.render.run_advice import advice, command_with
 from hicachectl.render.run_words import LRU_HITS, caveats, checks, coverage, glue, settings, speed, verdict
+from hicachectl.runtime.cost import WINDOW
 from hicachectl.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -156,13 +157,13 @@ def _tables(report: ReplayReport) -> str:
     if report.paths:
         restored = f"{format_count(report.layouts_pages)} pages x {pools.n_planes} planes, the longest request"
         wide += [
-            _section("Paths", "measured; rate while copying", tables.paths_table(report)),
+            _section("Paths", "measured over the whole run; rate while copying", tables.paths_table(report)),
             _section(
                 "Layouts", f"restoring {restored}; backend {pools.backend}; * in use", tables.layouts_table(report)
             ),
             _section(
                 "Cost model",
-                f"at the end; a restore must win by x{report.cost_model.margin:g}",
+                f"at the end, from the last {WINDOW} transfers of a path; a restore must win by x{report.cost_model.margin:g}",
                 tables.cost_table(report),
             ),
         ]
@@ -184,7 +185,7 @@ def _words(report: ReplayReport) -> str:
 def _next(report: ReplayReport, command: str) -> str:
     items = "".join(
         f"<li>{_prose(item.why)}"
-        + (f"<pre>{escape(command)} {escape(item.flags)}</pre>" if item.flags else "")
+        + (f"<pre>{escape(command_with(command, item.flags))}</pre>" if item.flags else "")
         + "</li>"
         for item in advice(report)
     )

@@ -1,10 +1,11 @@
 """What to do next, from a replay's report: a reason with its figures, and a command to try. Pure.
 
-A command is the one that was run plus flags; of a flag given twice the last one counts.
+A command is the one that was run with the flags of the advice in place of those it had.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from hicachectl.units import format_bytes, format_count
 if TYPE_CHECKING:
     from hicachectl.runtime.replay.report import LayoutCost, ReplayReport
 
-__all__ = ["Advice", "advice"]
+__all__ = ["Advice", "advice", "command_with"]
 
 _GROW_POINTS = 1.0
 """A bigger pool is worth a try when it gains a point of hit rate (the plateau rule of `tune size`)."""
@@ -33,9 +34,35 @@ class Advice:
     flags: str = ""
 
 
+def command_with(command: str, flags: str) -> str:
+    """Return `command` with `flags` at its end, and without what it said of them before. Pure.
+
+    >>> command_with("hicachectl run --trace 'my trace' --host-slots 8 --limit=9", "--host-slots 16 --limit none")
+    "hicachectl run --trace 'my trace' --host-slots 16 --limit none"
+    """
+    added = shlex.split(flags)
+    names = {word for word in added if word.startswith("--")}
+    kept: list[str] = []
+    words = iter(shlex.split(command))
+    for word in words:
+        if word in names:
+            next(words, None)  # its value
+        elif word.partition("=")[0] not in names:
+            kept.append(word)
+    return shlex.join([*kept, *added])
+
+
 def advice(report: ReplayReport) -> tuple[Advice, ...]:
     """Say what to do next, most important first."""
-    found = [*_trust(report), *_pay(report), *_size(report), *_policy(report), *_copies(report), *_more(report)]
+    found = [
+        *_trust(report),
+        *_equal_beginnings(report),
+        *_pay(report),
+        *_size(report),
+        *_policy(report),
+        *_copies(report),
+        *_more(report),
+    ]
     return tuple(found) or (Advice("Nothing to change: this is what these tiers give on this traffic."),)
 
 
@@ -58,12 +85,33 @@ def _trust(report: ReplayReport) -> Iterator[Advice]:
 
 
 def _pay(report: ReplayReport) -> Iterator[Advice]:
+    if has_lower_tier(report) and not report.compute.same_as_geometry:
+        model, tokens = report.compute, report.pools.page_tokens
+        size = ""
+        if model.model is not None and model.bytes_per_token is not None:
+            page = tokens * model.bytes_per_token
+            slots = report.pools.device_slots + report.pools.host_slots
+            size = f"; with --geometry {model.model} a page is {format_bytes(page)} and these pools are {format_bytes(slots * page)} of memory"
+        yield Advice(
+            f"This run shows how the tiers work. For a verdict give one model to --geometry and to run.compute, and pools that this "
+            f"machine holds (--host-slots, --limit){size}."
+        )
     if report.pages_restored and report.gain.net_s <= 0 and report.policies["restore"] == "always":
         yield Advice("Restoring every hit cost more than it saved: let the cost model choose.", "--restore cost")
     if _share(report, "restore_dearer") > _LARGE_SHARE and report.policies["restore"] == "cost":
         yield Advice(
             f"The cost model left {percent(_share(report, 'restore_dearer'))} of the input to recompute although a lower tier held it; see whether it is right.",
             "--restore always",
+        )
+
+
+def _equal_beginnings(report: ReplayReport) -> Iterator[Advice]:
+    earlier = report.earlier
+    if earlier.held_pages:
+        yield Advice(
+            f"The storage folder was not empty ({format_count(earlier.held_pages)} pages, {format_count(earlier.hit_pages)} hits "
+            "come from before this run); to compare settings start each run from a fresh folder.",
+            "--storage-path auto",
         )
 
 
@@ -82,6 +130,11 @@ def _size(report: ReplayReport) -> Iterator[Advice]:
         return
     if not pools.host_slots:
         return
+    if idle := _idle_tiers(report):
+        names, flags = idle
+        yield Advice(f"{names} had nothing to add on this traffic.", flags)
+        if "--host-slots" in flags:
+            return
     doubled = _points(reuse.hit_pages_double_host_slots - reuse.hit_pages_host_slots, report)
     left = _points(sum(reuse.bins_log2) - reuse.hit_pages_host_slots, report)
     if reuse.plateau_pages > pools.host_slots and left >= _GROW_POINTS:
@@ -93,7 +146,7 @@ def _size(report: ReplayReport) -> Iterator[Advice]:
         )
         yield Advice(
             f"More host memory still helps: {twice}{_pages(report, reuse.plateau_pages)} hit {left - _GROW_POINTS:.1f} points more, "
-            f"within 1 point of all there is to hit{now}.",
+            f"within 1 point of all that this traffic repeats{now}.",
             f"--host-slots {2 * pools.host_slots if twice else reuse.plateau_pages}",
         )
     elif plateau < pools.host_slots:
@@ -102,6 +155,19 @@ def _size(report: ReplayReport) -> Iterator[Advice]:
             f"{_pages(report, pools.host_slots)} cost at most 1 point of hit rate.",
             f"--host-slots {plateau}",
         )
+
+
+def _idle_tiers(report: ReplayReport) -> tuple[str, str] | None:
+    """Return the lower tiers that hit nothing and would not with more room, and the flags that switch them off."""
+    pools, hits, reuse = report.pools, report.pages_hit_by_tier, report.reuse
+    if hits.storage or report.stop != "complete":
+        return None
+    out_of_reach = _points(sum(reuse.bins_log2) - reuse.hit_pages_host_slots, report)
+    storage_idle = pools.storage_capacity_bytes and (out_of_reach < _GROW_POINTS or not report.evicted_pages.storage)
+    if not hits.host and out_of_reach < _GROW_POINTS:
+        off = " --storage-path none" if storage_idle else ""
+        return ("Leave the lower tiers out: they" if off else "Leave the host tier out: it"), f"--host-slots 0{off}"
+    return ("Leave the storage tier out: it", "--storage-path none") if storage_idle else None
 
 
 def _policy(report: ReplayReport) -> Iterator[Advice]:

@@ -138,6 +138,7 @@ class Board:
         texts = [
             "  ".join(head),
             *layout(self._tiers(first, last), width),
+            *([f"L3 held {format_count(replay.held_at_start)} pages at the start"] if replay.held_at_start else []),
             self._restores(first),
             *self._misses(),
             self._sum(),
@@ -207,6 +208,9 @@ class Board:
         saved, moved = float(recorder.column("saved_s").sum()), float(recorder.column("restore_wait_s").sum())
         failures = sum(self.replay.failures().values())
         text = f"NET GAIN {signed(saved - moved)} = saved {signed(saved)} (modelled) - moved {format_seconds(moved)} (measured)"
+        model, geometry = self.replay.config.compute.model, self.replay.config.geometry
+        if model is None or model.name != geometry.name:
+            text += f"  DEMO: prefill of {model.name if model else 'a model not named'}, pages of {geometry.name}"
         return text + (f"  FAILURES {format_count(failures)}" if failures else "")
 
     def _take(self, now: float) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hicachectl.render import run_tables as tables
-from hicachectl.render.run_advice import advice
+from hicachectl.render.run_advice import advice, command_with
 from hicachectl.render.run_words import LRU_HITS, caveats, checks, coverage, glue, settings, speed, verdict
 from hicachectl.render.text import pad, wrap
+from hicachectl.runtime.cost import WINDOW
 from hicachectl.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["render_report"]
 
 _GLUE = "\ue000"  # a private character that is no space, gone before anything is written
-_STYLES = {"YES": "ok", "NO": "warn", "OPEN": "note"}
+_STYLES = {"YES": "ok", "NO": "warn", "DEMO": "note", "OPEN": "note"}
 
 
 def render_report(screen: Screen, report: ReplayReport, *, command: str = "hicachectl run") -> None:
@@ -29,7 +30,7 @@ def render_report(screen: Screen, report: ReplayReport, *, command: str = "hicac
     _section(screen, "HIT RATES", "cold: all requests; warm: the last half", tables.rates_table(report))
     _pools(screen, report)
     if report.paths:
-        _section(screen, "PATHS", "measured; rate while copying", tables.paths_table(report))
+        _section(screen, "PATHS", "measured over the whole run; rate while copying", tables.paths_table(report))
         pages = f"{format_count(report.layouts_pages)} pages x {report.pools.n_planes} planes, the longest request"
         _section(screen, "LAYOUTS", f"restoring {pages}; backend {report.pools.backend}", tables.layouts_table(report))
     _section(screen, "TIMES", "of a request", tables.times_table(report))
@@ -38,7 +39,7 @@ def render_report(screen: Screen, report: ReplayReport, *, command: str = "hicac
         _section(
             screen,
             "COST MODEL",
-            f"at the end; restore {report.policies['restore']}, {margin}",
+            f"at the end, from the last {WINDOW} transfers of a path; restore {report.policies['restore']}, {margin}",
             tables.cost_table(report),
         )
     _checks(screen, report)
@@ -89,7 +90,7 @@ def _next(screen: Screen, report: ReplayReport, command: str) -> None:
     for number, item in enumerate(advice(report), 1):
         _paragraph(screen, f" [{number}] ", item.why)
         if item.flags:
-            _paragraph(screen, "     -> ", f"{command} {item.flags}")
+            _paragraph(screen, "     -> ", command_with(command, item.flags))
 
 
 def _section(screen: Screen, title: str, about: str, table: Table) -> None:

@@ -137,7 +137,7 @@ def pools_table(report: ReplayReport) -> Table:
         )
     rows.append(
         (
-            "no limit",
+            "every reuse",
             format_count(reuse.pages_for_all_hits),
             format_bytes(reuse.pages_for_all_hits * pools.page_bytes),
             None,

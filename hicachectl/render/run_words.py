@@ -46,12 +46,15 @@ MISS_WORDS = {
 }
 """The reasons of `MissReason`, for people."""
 
-LRU_HITS = "LRU hits: share of whole pages that one exact LRU cache of this size hits on this traffic; no limit: all there is to hit."
+LRU_HITS = (
+    "LRU hits: share of whole pages that one exact LRU cache of this size, empty at the start, hits on this traffic; "
+    "every reuse: the smallest that hits each page that comes back, as large as the largest reuse distance."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """YES, NO or OPEN, and the sentence that says to what."""
+    """YES, NO, DEMO or OPEN, and the sentence that says to what. DEMO: the two terms of the sum are of different models."""
 
     word: str
     text: str
@@ -144,41 +147,81 @@ def coverage(report: ReplayReport) -> str:
 
 def verdict(report: ReplayReport) -> Verdict:
     """Answer whether the lower tiers paid: net gain = prefill saved by restored pages - time requests waited for them."""
-    gain = report.gain
-    terms = (
-        ("saved", signed(gain.saved_s), "modelled", f"prefill not done, thanks to {_pages(report.pages_restored)} restored"),
-        ("moved", signed(-gain.moved_s), "measured", "time requests waited for restored pages"),
-        ("net gain", signed(gain.net_s), "", "saved - moved"),
+    gain, compute = report.gain, report.compute
+    whose = f"prefill of {compute.model or 'a model not named'} on {compute.hardware or 'hardware not named'}"
+    demo = "" if compute.same_as_geometry else f", pages of {report.pools.geometry}"
+    terms: tuple[tuple[str, str, str, str], ...] = (
+        ("saved", signed(gain.saved_s), "modelled", f"{whose}, not done thanks to {_pages(report.pages_restored)} restored"),
+        ("moved", signed(-gain.moved_s), "measured", f"time requests waited for restored pages{demo and demo + ' here'}"),
+        ("net gain", signed(gain.net_s), "", "saved - moved" + (", of two different models" if demo else "")),
+        *_at_model_size(report),
         ("beside", duration(gain.background_s), "measured", "copying down in other threads; not in the sum"),
     )  # fmt: skip
     partial = () if report.stop == "complete" else (f"Judged on a part of the trace: {coverage(report)}.",)
     if not has_lower_tier(report):
         return Verdict(Answer("OPEN", "this run had no lower tier, so there is nothing to judge"), (), ())
     if not report.pages_restored:
-        return Verdict(_answer_without_restores(report), terms if gain.moved_s or gain.background_s else (), partial)
-    remarks = []
+        moved = gain.moved_s or gain.background_s
+        remarks = _background_remark(report)
+        return Verdict(_answer_without_restores(report), terms if moved else (), (*remarks, *partial))
+    extra: list[str] = []
     total = (report.ttft_modelled_device_only.mean_s or 0.0) * report.ttft_modelled_device_only.n
-    if gain.net_s > 0:
+    if not compute.same_as_geometry:
+        answer = Answer("DEMO", f"no verdict for your machine: {_two_models(report)}")
+    elif gain.net_s > 0:
         share = f", {percent(gain.net_s, total)} of the prefill left by device hits alone" if total else ""
         answer = Answer("YES", f"the lower tiers pay here: net gain {signed(gain.net_s)}{share}")
         if gain.moved_s > 0:
             ratio = gain.saved_s / gain.moved_s
-            remarks.append(f"A prefill {format_count(round(ratio))} times faster than modelled would end the gain." if ratio >= 10
+            extra.append(f"A prefill {format_count(round(ratio))} times faster than modelled would end the gain." if ratio >= 10
                            else f"A prefill {ratio:.1f} times faster than modelled would end the gain.")  # fmt: skip
-        if gain.background_s >= gain.net_s:
-            remarks.append(
-                f"Copying down took {duration(gain.background_s)} beside the requests, more than the gain: "
-                "it pays only as long as those threads do not slow the requests."
-            )
     else:
         answer = Answer("NO", f"the lower tiers cost more than they save here: net gain {signed(gain.net_s)}")
-    return Verdict(answer, terms, (*remarks, *partial))
+    return Verdict(answer, terms, (*extra, *_background_remark(report), *partial))
+
+
+def _at_model_size(report: ReplayReport) -> tuple[tuple[str, str, str, str], ...]:
+    """Return the estimate for the model whose prefill is saved, where the pages moved are not its own."""
+    found, compute, pools = report.gain.at_model_size, report.compute, report.pools
+    if found is None or compute.same_as_geometry or compute.bytes_per_token is None or not report.pages_restored:
+        return ()
+    here = pools.page_bytes // pools.page_tokens
+    times = f"{found.ratio:,.0f}".replace(",", " ") if found.ratio >= 10 else f"{found.ratio:.2g}"
+    text = (
+        f"net gain of pages of {compute.model}: {format_count(compute.bytes_per_token)} B a token, not {format_count(here)} B, so "
+        f"copies {times} times as long at the rates measured here: saved {signed(found.saved_s)}, moved {signed(-found.moved_s)}"
+    )
+    return (("at model size", signed(found.net_s), "estimate", text),)
+
+
+def _two_models(report: ReplayReport) -> str:
+    """Say that the bytes moved and the prefill saved are of two models."""
+    compute, pools = report.compute, report.pools
+    here = f"the bytes moved are of {pools.geometry} ({format_count(pools.page_bytes // pools.page_tokens)} B a token)"
+    if compute.model is None or compute.bytes_per_token is None:
+        return f"{here}, the model of the prefill is not named (run.compute.model)"
+    return f"{here}, the prefill saved is of {compute.model} ({format_count(compute.bytes_per_token)} B a token)"
+
+
+def _background_remark(report: ReplayReport) -> tuple[str, ...]:
+    """Return the caution about copies down that took longer than what was gained."""
+    gain = report.gain
+    if not gain.background_s or gain.background_s < gain.net_s:
+        return ()
+    then = (
+        "it pays only as long as those threads do not slow the requests."
+        if gain.net_s > 0
+        else "what it costs comes on top."
+    )
+    return (f"Copying down took {duration(gain.background_s)} beside the requests, more than the gain: {then}",)
 
 
 def _answer_without_restores(report: ReplayReport) -> Answer:
     held = report.pages_hit_by_tier.host + report.pages_hit_by_tier.storage
     if held:
         dearer = report.missed_tokens_by_reason["restore_dearer"] > 0
+        if dearer and not report.compute.same_as_geometry:
+            return Answer("DEMO", f"computing again was cheaper than restoring, but {_two_models(report)}")
         why = "computing them again was cheaper each time" if dearer else "none could be brought up"
         return Answer("NO", f"the lower tiers held {_pages(held)} that requests asked for, and {why}")
     if not report.pages_hit and not report.reuse.pages_for_all_hits:
@@ -224,6 +267,13 @@ def caveats(report: ReplayReport) -> tuple[str, ...]:
     if report.pools.device == "cpu":
         texts.append(
             "The device tier is memory of this host (device cpu): host rates and restore times are memory copies, not a link to an accelerator."
+        )
+    earlier = report.earlier
+    if earlier.held_pages:
+        texts.append(
+            f"The storage folder held {_pages(earlier.held_pages)} from before this run: {format_count(earlier.hit_pages)} of "
+            f"{format_count(report.pages_hit)} hits are pages this run had not met before, {format_count(earlier.restored_pages)} of them restored. "
+            + ("A run from a fresh folder hits fewer." if earlier.hit_pages else "A fresh folder hits the same.")
         )
     if "storage_to_host" in report.paths and report.paths["storage_to_host"].pages:
         texts.append("Storage reads may have come from the page cache of this host.")

@@ -32,7 +32,7 @@ from hicachectl.runtime.metric_feed import MetricFeed
 from hicachectl.runtime.metrics import Metrics
 from hicachectl.runtime.replay.content import PageContent
 from hicachectl.runtime.replay.record import Recorder
-from hicachectl.runtime.replay.request import Trace, TraceInfo, TraceRequest
+from hicachectl.runtime.replay.request import Trace, TraceInfo, TraceRequest, longest_input_tokens
 from hicachectl.runtime.replay.tokens import TokenMaker, check_page_tokens
 from hicachectl.runtime.storage.file import FileStorage
 from hicachectl.runtime.storage.object_keys import ObjectSpec, whole
@@ -40,7 +40,7 @@ from hicachectl.runtime.tiers import Tier
 from hicachectl.runtime.transfer.backends import make_backend
 from hicachectl.runtime.transfer.engine import TransferEngine
 
-__all__ = ["PageMismatch", "Replay", "ReplayConfig", "Stop", "Verify"]
+__all__ = ["ComputeSource", "PageMismatch", "Replay", "ReplayConfig", "Stop", "Verify"]
 
 
 class PageMismatch(HicacheError):
@@ -86,8 +86,16 @@ class Stop(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class ComputeSource:
+    """Whose prefill the recompute cost describes: a model (None = not said), and what it ran on, in words."""
+
+    model: KVGeometry | None = None
+    hardware: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ReplayConfig:
-    """What to replay on. `device_slots` None = as many as the longest request needs; `host_slots` 0 = no host tier.
+    """What to replay on. `device_slots` None = as many as the longest request within `limit` needs; `host_slots` 0 = no host tier.
 
     `storage_path` None = no L3. `trace_name` is for the report only.
     """
@@ -104,6 +112,7 @@ class ReplayConfig:
     verify: Verify = Verify(1)
     limit: int | None = None
     trace_name: str = "trace"
+    compute: ComputeSource = ComputeSource()
 
 
 class Replay:
@@ -126,7 +135,7 @@ class Replay:
         self.trace = trace
         self.info = info if info is not None else trace.info()
         self.page_note = check_page_tokens(self.info.block_tokens, geometry.page_tokens)
-        longest = max(1, self.info.max_input_tokens // geometry.page_tokens)
+        longest = max(1, longest_input_tokens(trace, self.info, config.limit) // geometry.page_tokens)
         self.longest_pages = longest
         self.device_slots = longest if config.device_slots is None else config.device_slots
         require_room(longest, self.device_slots)
@@ -143,6 +152,8 @@ class Replay:
         self.host_pool: HostPool | None = None
         self.engine: TransferEngine | None = None
         self.storage: FileStorage | None = None
+        self.held_at_start = 0
+        """Pages of this geometry and layout that the storage folder held when it was opened, whatever trace they are of."""
         self._feed: MetricFeed | None = None
         self._stop = False
         self._abandoned = False
@@ -162,6 +173,7 @@ class Replay:
                     n_layers=geometry.n_layers,
                 )
                 self.storage = FileStorage(config.storage_path, config.storage_bytes, whole(spec, geometry.page_bytes))
+                self.held_at_start = self.storage.scan.n_objects
             self.cache = HierarchicalCache(
                 self.device_pool,
                 self.host_pool,

@@ -42,6 +42,10 @@ class Recorder:
         """Times all laws of tree, slots and leases were checked and held."""
         self.reuse = ReuseDistances()
         """How far apart the uses of a page lie, whatever the pools hold."""
+        self.earlier_hit_pages = 0
+        """Pages that hit although this replay had not met them before: storage held them from an earlier run."""
+        self.earlier_restored_pages = 0
+        """Those of them that were brought up."""
         self.started_s = 0.0
         self.elapsed_s = 0.0
 
@@ -70,7 +74,9 @@ class Recorder:
             device_only_s - rest_s, rest_s + account.restore_wait_s, device_only_s, serve_s,
         )  # fmt: skip
         self.n_requests = n + 1
-        self.reuse.add(key64(keys))
+        met_before = self.reuse.add(key64(keys))
+        self.earlier_hit_pages += max(0, account.hit_pages - met_before)
+        self.earlier_restored_pages += max(0, account.used_pages - met_before)
 
     def column(self, name: str) -> npt.NDArray[np.float64]:
         """Return one column over the requests so far (a view)."""

@@ -8,12 +8,15 @@ Hit rates, each cold (every request counts) and warm (only the last half of the 
 
 Net gain = modelled prefill saved by restored pages - measured time requests waited for them. Backups and storage writes
 run beside the requests; their copy time is given apart (`background_s`), not hidden in the sum.
+
+The two terms belong together only when the pages moved are those of the model whose prefill is saved (`compute`). When
+they are not, `gain.at_model_size` estimates the sum for that model: the same tokens restored, their copies taking as
+many times as long as that model has more bytes a token, at the rates measured here.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,18 +24,18 @@ import numpy.typing as npt
 from hicachectl.runtime.cost import CostState
 from hicachectl.runtime.layout import Backend, Layout, compatible, segments, submissions
 from hicachectl.runtime.reasons import MissReason
-from hicachectl.runtime.replay.driver import Replay, Stop
+from hicachectl.runtime.replay.driver import Replay, ReplayConfig, Stop
 from hicachectl.runtime.replay.latency import LatencyHistogram, latency_histogram
 from hicachectl.runtime.replay.record import Recorder
 from hicachectl.runtime.replay.reuse import ReuseHistogram
 from hicachectl.runtime.transfer.backends import Direction
 
-if TYPE_CHECKING:
-    from hicachectl.runtime.cache import HierarchicalCache
-
 __all__ = [
     "ByTier",
+    "Compute",
+    "Earlier",
     "Gain",
+    "GainAtModelSize",
     "HitRates",
     "LayoutCost",
     "PathTotals",
@@ -40,6 +43,7 @@ __all__ = [
     "Quantiles",
     "ReplayReport",
     "Window",
+    "gain_at_model_size",
     "make_report",
 ]
 
@@ -129,13 +133,55 @@ class Pools:
 
 
 @dataclass(frozen=True, slots=True)
+class GainAtModelSize:
+    """The gain estimated for the model whose prefill is saved: `ratio` = its bytes a token / those of the pages moved.
+
+    `saved_s` is the same; `moved_s` is the measured wait with its copies taking `ratio` times as long, at the rates
+    measured here. An estimate, exact only where `ratio` is 1.
+    """
+
+    saved_s: float
+    moved_s: float
+    net_s: float
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
 class Gain:
-    """Seconds over the whole replay: `saved_s` modelled, `moved_s` and `background_s` measured, `net_s` = saved - moved."""
+    """Seconds over the whole replay: `saved_s` modelled, `moved_s` and `background_s` measured, `net_s` = saved - moved.
+
+    `at_model_size` is None where the model of the prefill is not named.
+    """
 
     saved_s: float
     moved_s: float
     net_s: float
     background_s: float
+    at_model_size: GainAtModelSize | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Whose prefill is modelled: a model and its bytes a token, and the card. None where it is not named."""
+
+    model: str | None
+    hardware: str | None
+    bytes_per_token: int | None
+    same_as_geometry: bool
+    """Whether the pages moved are pages of this model: only then is the net gain one sum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What an earlier run left in the storage folder, in pages, and what this one had of it.
+
+    `held_pages` lay there at the start. `hit_pages` hit although this replay had not met them before, so a fresh folder
+    would have missed them; `restored_pages` of them were brought up. Runs compare only from equal beginnings.
+    """
+
+    held_pages: int
+    hit_pages: int
+    restored_pages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +231,9 @@ class ReplayReport:
     restore_wait_histogram: LatencyHistogram
     ttft_modelled: Quantiles
     ttft_modelled_device_only: Quantiles
+    earlier: Earlier
     gain: Gain
+    compute: Compute
     cost_model: CostState
     evicted_pages: ByTier
     dropped_pages: int
@@ -268,7 +316,9 @@ def make_report(replay: Replay, stop: Stop, *, n_windows: int = 60) -> ReplayRep
         restore_wait_histogram=latency_histogram(waits),
         ttft_modelled=_quantiles(recorder.column("ttft_s")),
         ttft_modelled_device_only=_quantiles(recorder.column("ttft_device_only_s")),
-        gain=_gain(recorder, cache),
+        earlier=Earlier(replay.held_at_start, recorder.earlier_hit_pages, recorder.earlier_restored_pages),
+        gain=_gain(replay),
+        compute=_compute(config),
         cost_model=config.costs.state(),
         evicted_pages=ByTier(counters.evicted_pages[0], counters.evicted_pages[1], storage.evictions if storage else 0),
         dropped_pages=counters.dropped_pages,
@@ -306,10 +356,38 @@ def _quantiles(samples: npt.NDArray[np.float64]) -> Quantiles:
     return Quantiles(len(samples), float(samples.mean()), float(p50), float(p99), float(samples.max()))
 
 
-def _gain(recorder: Recorder, cache: HierarchicalCache) -> Gain:
+def _gain(replay: Replay) -> Gain:
+    recorder, cache = replay.recorder, replay.cache
     saved, moved = float(recorder.column("saved_s").sum()), float(recorder.column("restore_wait_s").sum())
     background = cache.counters.backup_s + (cache.storage.stats().write_s if cache.storage is not None else 0.0)
-    return Gain(saved, moved, saved - moved, background)
+    model = replay.config.compute.model
+    at_model_size = None
+    if model is not None:
+        copying = cache.counters.load_s + cache.counters.storage_read_s
+        ratio = model.bytes_per_token / replay.config.geometry.bytes_per_token
+        at_model_size = gain_at_model_size(saved, moved, copying, ratio)
+    return Gain(saved, moved, saved - moved, background, at_model_size)
+
+
+def gain_at_model_size(saved_s: float, moved_s: float, copying_s: float, ratio: float) -> GainAtModelSize:
+    """Estimate the gain for pages of `ratio` times the bytes: of the `moved_s` waited, `copying_s` grow with the bytes. Pure.
+
+    `copying_s` is the copy time of the restores (bytes moved / measured rate, both paths up); the rest of the wait stays.
+
+    >>> gain_at_model_size(100.0, 2.0, 1.5, 10.0)
+    GainAtModelSize(saved_s=100.0, moved_s=15.5, net_s=84.5, ratio=10.0)
+    """
+    moved = max(0.0, moved_s - copying_s) + copying_s * ratio if ratio != 1 else moved_s
+    return GainAtModelSize(saved_s, moved, saved_s - moved, ratio)
+
+
+def _compute(config: ReplayConfig) -> Compute:
+    source = config.compute
+    if source.model is None:
+        return Compute(None, source.hardware, None, False)
+    return Compute(
+        source.model.name, source.hardware, source.model.bytes_per_token, source.model.name == config.geometry.name
+    )
 
 
 def _paths(replay: Replay) -> dict[str, PathTotals]:

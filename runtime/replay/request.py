@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Blocks", "Trace", "TraceInfo", "TraceRequest", "summarize"]
+__all__ = ["Blocks", "Trace", "TraceInfo", "TraceRequest", "longest_input_tokens", "summarize"]
 
 Blocks = npt.NDArray[np.int64]
 
@@ -117,3 +118,13 @@ def summarize(requests: Iterable[TraceRequest], *, format_name: str, path: str |
         total_input_tokens=total_in, total_output_tokens=total_out, total_blocks=total_blocks, max_block_id=max_id,
         scopes=max_scope, names_partial_blocks=named, span_s=last_s - first_s, warnings=warnings,
     )  # fmt: skip
+
+
+def longest_input_tokens(trace: Trace, info: TraceInfo, limit: int | None) -> int:
+    """Return the input tokens of the longest request among the first `limit` (None: among all).
+
+    Reads that part of the trace once more when there is a limit below the number of requests. Changes nothing.
+    """
+    if limit is None or limit >= info.n_requests:
+        return info.max_input_tokens
+    return max(request.input_tokens for request in islice(trace, limit))

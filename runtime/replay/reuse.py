@@ -86,9 +86,10 @@ class ReuseDistances:
         """Second difference of `hit_pages` over the capacity."""
         self._sweep_at = bound_pages + max(1, bound_pages // 4)
 
-    def add(self, keys: npt.NDArray[np.uint64]) -> None:
+    def add(self, keys: npt.NDArray[np.uint64]) -> int:
         """Count the whole pages of one request, in order, by the first 64 bits of their keys; remembers them.
 
+        Returns how many leading ones were there before (within the bound).
         Keys are chained: a page's key names all pages before it, so equal keys mean equal paths.
         """
         path = keys.tolist()
@@ -105,6 +106,7 @@ class ReuseDistances:
         self._owner.update(dict.fromkeys(path, q))
         if self._live > self._sweep_at:
             self._forget()
+        return runs[-1][1] if runs else 0
 
     def hit_pages(self, capacity_pages: int) -> int:
         """Return how many pages an LRU cache of `capacity_pages` (<= `bound_pages`) would have hit so far."""

@@ -1,6 +1,6 @@
 """Host -> L3: one daemon thread writes whole pages, behind the loads, and drops work rather than making anyone wait.
 
-op = backup.submit(keys, pages, on_done=release_slots)   # returns at once; None when the queue is full
+op = backup.submit(keys, pages)       # returns at once; None when the queue is full
 
 who owns the buffers behind `pages`:  the operation, from submit() until `done`; the caller keeps their slots leased
                                       and their bytes unchanged
@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from queue import SimpleQueue
 
 from hicachectl.errors import InvariantBroken
 from hicachectl.runtime.storage.base import PageBytes, StorageBackend, check_pages
 from hicachectl.runtime.storage.gate import LoadGate
-from hicachectl.runtime.storage.prefetch import OpEnd
+from hicachectl.runtime.storage.prefetch import LONGEST_CLOSE_S, OpEnd, join_storage_thread
 
-__all__ = ["BackupOp", "BackupStats", "StorageBackup"]
+__all__ = ["BackupOp", "BackupStats", "StorageBackup", "TouchOp"]
 
 LONGEST_YIELD_S = (
     0.5  # a page waits at most this long behind loads, so that steady loading slows writes and does not stop them
@@ -29,7 +29,7 @@ LONGEST_YIELD_S = (
 
 @dataclass(frozen=True, slots=True)
 class BackupStats:
-    """What the backup thread has done; `wall_s` includes `yielded_s`, the time it stood behind loads."""
+    """What the backup thread has done; `wall_s` is the time in storage, `yielded_s` the time it stood behind loads."""
 
     n_ops: int
     n_pages_asked: int
@@ -40,26 +40,22 @@ class BackupStats:
     wall_s: float
     yielded_s: float
     n_queued_pages: int
-    n_callback_errors: int
     ends: dict[str, int]
 
 
 class BackupOp:
     """One write to L3. Written by the backup thread, read by anyone."""
 
-    def __init__(
-        self, keys: Sequence[bytes], pages: Sequence[PageBytes], on_done: Callable[[BackupOp], None] | None
-    ) -> None:
-        self.keys = tuple(keys)
-        self.pages = tuple(pages)
-        self.on_done = on_done
+    def __init__(self, keys: Sequence[bytes], pages: Sequence[PageBytes]) -> None:
+        self.keys, self.pages = keys, pages
         self.n_ok = 0
         """Leading pages stored; 0 until `done`."""
         self.wall_s = 0.0
-        """Seconds spent writing, `yielded_s` included."""
+        """Seconds spent writing, `yielded_s` excluded."""
         self.queued_s = 0.0
         """Seconds between submit and the start of writing."""
         self.yielded_s = 0.0
+        """Seconds spent behind loads."""
         self.error: Exception | None = None
         self.end: OpEnd | None = None
         self._done = threading.Event()
@@ -71,7 +67,25 @@ class BackupOp:
         return self._done.is_set()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end, on_done not included; False when `timeout_s` passed first."""
+        """Wait for the end; False when `timeout_s` passed first."""
+        return self._done.wait(timeout_s)
+
+
+class TouchOp:
+    """One path that was used. Written by the backup thread, read by anyone."""
+
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        self.keys = keys
+        self.error: Exception | None = None
+        self._done = threading.Event()
+
+    @property
+    def done(self) -> bool:
+        """Whether storage has been told."""
+        return self._done.is_set()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until storage has been told; False when `timeout_s` passed first."""
         return self._done.wait(timeout_s)
 
 
@@ -94,11 +108,9 @@ class StorageBackup:
         self._max_queue_pages = max_queue_pages
         self._gate = gate if gate is not None else LoadGate()
         self._longest_yield_s = longest_yield_s
-        self._queue: deque[BackupOp] = deque()
-        self._wake = threading.Condition()
+        self._queue: SimpleQueue[BackupOp | TouchOp | None] = SimpleQueue()  # not a Condition: see storage/prefetch.py
+        self._lock = threading.Lock()
         self._n_queued_pages = 0
-        self._n_unfinished = 0
-        self._n_callback_errors = 0
         self._closed = False
         self._n_ops = self._n_asked = self._n_ok = self._n_ops_dropped = self._n_pages_dropped = 0
         self._wall_s = self._yielded_s = 0.0
@@ -106,39 +118,41 @@ class StorageBackup:
         self._thread = threading.Thread(target=self._run, name="hicache-backup", daemon=True)
         self._thread.start()
 
-    def submit(
-        self, keys: Sequence[bytes], pages: Sequence[PageBytes], on_done: Callable[[BackupOp], None] | None = None
-    ) -> BackupOp | None:
+    @property
+    def room_pages(self) -> int:
+        """Pages that fit the queue now; only submit() makes it smaller."""
+        with self._lock:
+            return self._max_queue_pages - self._n_queued_pages
+
+    def submit(self, keys: Sequence[bytes], pages: Sequence[PageBytes]) -> BackupOp | None:
         """Queue a write and return at once; None, counted as dropped, when it does not fit the queue.
 
-        `on_done(op)` runs on the backup thread after `done`; it must not block. Raises InvariantBroken when keys and
-        buffers do not fit together or after close().
+        Raises InvariantBroken when keys and buffers do not fit together or after close().
         """
         check_pages(keys, pages, self._storage.page_bytes)
-        op = BackupOp(keys, pages, on_done)
-        with self._wake:
+        op = BackupOp(keys, pages)
+        with self._lock:
             if self._closed:
                 raise InvariantBroken("a backup was submitted after close()", where="storage backup")
             if self._n_queued_pages + len(op.keys) > self._max_queue_pages:
                 self._n_ops_dropped += 1
                 self._n_pages_dropped += len(op.keys)
                 return None
+            self._queue.put(op)
             self._n_ops += 1
             self._n_asked += len(op.keys)
             self._n_queued_pages += len(op.keys)
-            self._n_unfinished += 1
-            self._queue.append(op)
-            self._wake.notify_all()
         return op
 
-    def drain(self, timeout_s: float | None = None) -> bool:
-        """Wait until everything submitted has ended, on_done included; False when `timeout_s` passed first."""
-        with self._wake:
-            return self._wake.wait_for(lambda: self._n_unfinished == 0, timeout_s)
+    def touch(self, keys: Sequence[bytes]) -> TouchOp:
+        """Queue a `StorageBackend.touch` of a path behind the writes before it, and return at once."""
+        op = TouchOp(keys)
+        self._queue.put(op)
+        return op
 
     def stats(self) -> BackupStats:
         """Return the counters as they stand; a running write is not in them yet."""
-        with self._wake:
+        with self._lock:
             return BackupStats(
                 n_ops=self._n_ops,
                 n_pages_asked=self._n_asked,
@@ -149,40 +163,34 @@ class StorageBackup:
                 wall_s=self._wall_s,
                 yielded_s=self._yielded_s,
                 n_queued_pages=self._n_queued_pages,
-                n_callback_errors=self._n_callback_errors,
                 ends=dict(self._ends),
             )
 
-    def close(self) -> None:
+    def close(self, timeout_s: float = LONGEST_CLOSE_S) -> None:
         """End the running write after its page and the queued ones unwritten, and join the thread. Idempotent.
 
-        Call drain() first to keep what is queued.
+        Wait for the ops to keep what is queued. Raises StorageError when storage has not come back from a write after
+        `timeout_s`.
         """
-        with self._wake:
+        with self._lock:
             self._closed = True
-            self._wake.notify_all()
-        self._thread.join()
+            self._queue.put(None)
+        join_storage_thread(self._thread, timeout_s)
 
     def _run(self) -> None:
-        while True:
-            with self._wake:
-                self._wake.wait_for(lambda: bool(self._queue) or self._closed)
-                if not self._queue:
-                    return
-                op = self._queue.popleft()
+        while (op := self._queue.get()) is not None:
+            if isinstance(op, TouchOp):
+                self._touch(op)
+                continue
             self._write(op)
             assert op.end is not None
-            with self._wake:
+            with self._lock:
                 self._n_queued_pages -= len(op.keys)
                 self._ends[op.end.value] += 1
                 self._n_ok += op.n_ok
                 self._wall_s += op.wall_s
                 self._yielded_s += op.yielded_s
             op._done.set()
-            self._call_back(op)
-            with self._wake:
-                self._n_unfinished -= 1
-                self._wake.notify_all()
 
     def _write(self, op: BackupOp) -> None:
         started_s = time.perf_counter()
@@ -196,7 +204,14 @@ class StorageBackup:
         except Exception as error:  # noqa: BLE001 - travels to the caller in op.error; the thread serves the next write
             op.error = error
             op.end = OpEnd.FAILED
-        op.wall_s = time.perf_counter() - started_s
+        op.wall_s = time.perf_counter() - started_s - op.yielded_s
+
+    def _touch(self, op: TouchOp) -> None:
+        try:
+            self._storage.touch(op.keys)
+        except Exception as error:  # noqa: BLE001 - travels to the caller in op.error; it costs recency, nothing else
+            op.error = error
+        op._done.set()
 
     def _let_loads_go(self, op: BackupOp) -> bool:
         if self._closed:
@@ -205,13 +220,3 @@ class StorageBackup:
         self._gate.wait_until_idle(self._longest_yield_s)
         op.yielded_s += time.perf_counter() - started_s
         return not self._closed
-
-    def _call_back(self, op: BackupOp) -> None:
-        if op.on_done is None:
-            return
-        try:
-            op.on_done(op)
-        except Exception as error:  # noqa: BLE001 - a caller's callback must not end the thread; kept where the caller looks
-            op.error = error
-            with self._wake:
-                self._n_callback_errors += 1

@@ -2,7 +2,8 @@
 
 A backend never raises for what a disk or a network does while the cache is serving: it returns how many leading pages
 went well and counts the reason. Only construction raises StorageError. Keys are page keys (32 bytes, chained, so the
-key names the bytes); pages are 1-D uint8 arrays of `page_bytes`, views into host memory, never copied by the caller.
+key names the bytes); pages are 1-D uint8 arrays of `page_bytes`, views into host memory where a page lies together there.
+Keys and pages are sequences that may make their items when asked (`KeyRun`, `HostPages`): take each once, when it is due.
 
     who owns the host slots behind `pages`:  the caller, leased, from the call until it returns
     what is in them after read() == n:       [0, n) proven right     [n, len) undefined, must not be used
@@ -12,14 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from hicachectl.errors import InvariantBroken
+from hicachectl.runtime.keys import KEY_BYTES, KeyRun
 
-__all__ = ["PageBytes", "StorageBackend", "StorageStats", "check_pages"]
+__all__ = ["LazyPages", "PageBytes", "StorageBackend", "StorageStats", "check_pages", "read_into"]
 
 PageBytes = npt.NDArray[np.uint8]
 """The bytes of one page: 1-D uint8, contiguous, `page_bytes` long."""
@@ -102,6 +104,33 @@ class StorageBackend(Protocol):
         ...
 
 
+@runtime_checkable
+class LazyPages(Protocol):
+    """Pages that are made when taken; see `memory.host_pages.HostPages`."""
+
+    page_bytes: int
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, at: slice) -> LazyPages: ...
+    def buffers(self) -> Sequence[PageBytes]:
+        """Return one buffer a page to read into."""
+        ...
+
+    def arrived(self, buffers: Sequence[PageBytes]) -> None:
+        """Put what was read into the first buffers where it belongs."""
+        ...
+
+
+def read_into(storage: StorageBackend, keys: Sequence[bytes], pages: Sequence[PageBytes]) -> int:
+    """Read `keys` into `pages`, which may be lazy ones; returns how many leading pages are proven right and in place."""
+    if not isinstance(pages, LazyPages):
+        return storage.read(keys, pages)
+    buffers = pages.buffers()
+    n_ok = storage.read(keys, buffers)
+    pages.arrived(buffers[:n_ok])
+    return n_ok
+
+
 def check_pages(keys: Sequence[bytes], pages: Sequence[PageBytes], page_bytes: int) -> None:
     """Refuse a call whose keys and buffers do not fit together. Pure.
 
@@ -109,9 +138,15 @@ def check_pages(keys: Sequence[bytes], pages: Sequence[PageBytes], page_bytes: i
     """
     if len(keys) != len(pages):
         raise InvariantBroken(f"{len(keys)} page keys for {len(pages)} page buffers", where="storage")
-    for i, (key, page) in enumerate(zip(keys, pages, strict=True)):
-        if len(key) != 32:
-            raise InvariantBroken(f"page key {i} has {len(key)} bytes, not 32", where="storage")
+    if not isinstance(keys, KeyRun):  # whose keys are whole by construction
+        for i, key in enumerate(keys):
+            if len(key) != KEY_BYTES:
+                raise InvariantBroken(f"page key {i} has {len(key)} bytes, not {KEY_BYTES}", where="storage")
+    if isinstance(pages, LazyPages):
+        if pages.page_bytes != page_bytes:
+            raise InvariantBroken(f"pages of {pages.page_bytes} bytes, wanted {page_bytes}", where="storage")
+        return
+    for i, page in enumerate(pages):
         if page.dtype != np.uint8 or page.ndim != 1 or page.nbytes != page_bytes or not page.flags.c_contiguous:
             raise InvariantBroken(
                 f"page buffer {i} is {page.dtype} {page.shape}, contiguous={page.flags.c_contiguous}; "

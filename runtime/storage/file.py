@@ -190,11 +190,11 @@ class FileStorage:
         keep = frozenset(keys)
         self.touch(keys)
         n_ok = 0
-        for i, (key, page) in enumerate(zip(keys, pages, strict=True)):
+        for i, key in enumerate(keys):
             if before_page is not None and not before_page():
                 break
             with self._write_lock:
-                if not self._store(key, page, stamp_ns - i, keep):
+                if not self._store(key, pages, i, stamp_ns - i, keep):
                     break
             n_ok += 1
         self.touch(keys)
@@ -334,13 +334,14 @@ class FileStorage:
 
     # ---- writing ----
 
-    def _store(self, key: bytes, page: PageBytes, stamp_ns: int, keep: Collection[ObjectId]) -> bool:
+    def _store(self, key: bytes, pages: Sequence[PageBytes], i: int, stamp_ns: int, keep: Collection[ObjectId]) -> bool:
         self._require_open()
         if self._known_run((key,), 0) == 1 or self._look(key):
             with self._lock:
                 self._counts.writes_skipped += 1
             return True
         started_s = time.perf_counter()
+        page = pages[i]
         while self._may_write() and self._make_room(keep):
             try:
                 write_object(self._path(key), key, self.namespace.digest, page, stamp_ns, fsync=self._fsync)

@@ -1,31 +1,37 @@
 """L3 -> host: one daemon thread reads whole pages into host buffers; a load can be cut short and keeps what arrived.
 
-op = prefetcher.submit(keys, pages)                                   # returns at once
-n_ok = op.finish(deadline_s(policy, n_tokens, base_s=1.0, per_ki_token_s=0.25, max_s=10.0))
+op = prefetcher.submit(keys, pages)     # returns at once
+if not op.wait(deadline_s(policy, n_tokens, base_s=1.0, per_ki_token_s=0.25, max_s=10.0)):
+    n_ok = op.n_ok                      # what has arrived counts
+    op.cancel()                         # ends after the batch being read
 
 who owns the buffers behind `pages`:  the operation, from submit() until `done`; the caller keeps their slots leased
-what is in them afterwards:           [0, n_ok) proven right     [n_ok, len) undefined
+what is in them at any time:          [0, n_ok) proven right     [n_ok, len) undefined
+
+Requests come through a SimpleQueue: its put() is one step, so an interrupt in the caller's thread leaves it whole. A
+Condition is not: an interrupt inside notify() leaves it with a waiter that was woken, and the thread sleeps for ever.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from queue import SimpleQueue
 
-from hicachectl.errors import InvariantBroken
-from hicachectl.runtime.storage.base import PageBytes, StorageBackend, check_pages
+from hicachectl.errors import InvariantBroken, StorageError, StorageFault
+from hicachectl.runtime.storage.base import PageBytes, StorageBackend, check_pages, read_into
 from hicachectl.runtime.storage.gate import LoadGate
 
-__all__ = ["OpEnd", "PrefetchOp", "PrefetchPolicy", "PrefetchStats", "Prefetcher", "deadline_s"]
+__all__ = ["OpEnd", "PrefetchOp", "PrefetchPolicy", "PrefetchStats", "Prefetcher", "deadline_s", "join_storage_thread"]
 
 BATCH_PAGES = 32
 BATCH_BYTES = (
     64 << 20
 )  # a cancel waits for one batch: 64 MiB are about 50 ms at 1.3 GB/s, or one page if that is larger
+LONGEST_CLOSE_S = 60.0  # what a hung mount gets before close() gives up on it
 
 
 class PrefetchPolicy(Enum):
@@ -80,8 +86,7 @@ class PrefetchOp:
     """One load from L3. Written by the prefetch thread, read by anyone."""
 
     def __init__(self, keys: Sequence[bytes], pages: Sequence[PageBytes]) -> None:
-        self.keys = tuple(keys)
-        self.pages = tuple(pages)
+        self.keys, self.pages = keys, pages
         self.n_ok = 0
         """Leading pages proven right so far; final once `done`."""
         self.wall_s = 0.0
@@ -107,13 +112,6 @@ class PrefetchOp:
         """Ask for an end after the batch being read; what has arrived counts. The buffers stay taken until `done`."""
         self._cancelled.set()
 
-    def finish(self, deadline_s: float | None) -> int:
-        """Wait for at most `deadline_s`, cut the rest short, and return the pages that arrived; the op is done then."""
-        if not self.wait(deadline_s):
-            self.cancel()
-            self.wait()
-        return self.n_ok
-
 
 class Prefetcher:
     """Reads from L3 on a thread of its own, first come first served.
@@ -133,9 +131,8 @@ class Prefetcher:
         self._storage = storage
         self._gate = gate if gate is not None else LoadGate()
         self._batch = max(1, min(batch_pages, batch_bytes // storage.page_bytes))
-        self._queue: deque[PrefetchOp] = deque()
-        self._wake = threading.Condition()
-        self._running: PrefetchOp | None = None
+        self._queue: SimpleQueue[PrefetchOp | None] = SimpleQueue()
+        self._lock = threading.Lock()
         self._closed = False
         self._n_ops = self._n_asked = self._n_ok = 0
         self._wall_s = 0.0
@@ -150,19 +147,16 @@ class Prefetcher:
         """
         check_pages(keys, pages, self._storage.page_bytes)
         op = PrefetchOp(keys, pages)
-        with self._wake:
+        with self._lock:
             if self._closed:
                 raise InvariantBroken("a prefetch was submitted after close()", where="storage prefetch")
-            self._gate.load_begins()
-            self._n_ops += 1
-            self._n_asked += len(op.keys)
-            self._queue.append(op)
-            self._wake.notify()
+            self._queue.put(op)
+            self._gate.load_begins(op)  # the thread begins and ends it too: an interrupt here leaves no gate up
         return op
 
     def stats(self) -> PrefetchStats:
         """Return the counters as they stand; a running load is not in them yet."""
-        with self._wake:
+        with self._lock:
             return PrefetchStats(
                 n_ops=self._n_ops,
                 n_pages_asked=self._n_asked,
@@ -172,30 +166,30 @@ class Prefetcher:
                 ends=dict(self._ends),
             )
 
-    def close(self) -> None:
-        """End the running load after its batch and the queued ones at once, and join the thread. Idempotent."""
-        with self._wake:
+    def close(self, timeout_s: float = LONGEST_CLOSE_S) -> None:
+        """End the running load after its batch and the queued ones at once, and join the thread. Idempotent.
+
+        Raises StorageError when storage has not come back from a read after `timeout_s`: the buffers of that read are
+        not the caller's then, and never will be.
+        """
+        with self._lock:
             self._closed = True
-            for op in (*self._queue, *((self._running,) if self._running else ())):
-                op.cancel()
-            self._wake.notify()
-        self._thread.join()
+            self._queue.put(None)
+        join_storage_thread(self._thread, timeout_s)
 
     def _run(self) -> None:
-        while True:
-            with self._wake:
-                self._wake.wait_for(lambda: bool(self._queue) or self._closed)
-                if not self._queue:
-                    return
-                op = self._running = self._queue.popleft()
+        while (op := self._queue.get()) is not None:
+            with self._lock:  # submit() is over, well or interrupted
+                self._n_ops += 1
+                self._n_asked += len(op.keys)
+            self._gate.load_begins(op)
             self._load(op)
-            with self._wake:
-                self._running = None
+            with self._lock:
                 assert op.end is not None
                 self._ends[op.end.value] += 1
                 self._n_ok += op.n_ok
                 self._wall_s += op.wall_s
-            self._gate.load_ends()
+            self._gate.load_ends(op)
             op._done.set()
 
     def _load(self, op: PrefetchOp) -> None:
@@ -212,12 +206,26 @@ class Prefetcher:
 
     def _read_batches(self, op: PrefetchOp) -> OpEnd:
         while op.n_ok < len(op.keys):
+            if self._closed:
+                return OpEnd.CLOSED
             if op._cancelled.is_set():
-                return OpEnd.CLOSED if self._closed else OpEnd.CANCELLED
+                return OpEnd.CANCELLED
             end = min(op.n_ok + self._batch, len(op.keys))
-            n = self._storage.read(op.keys[op.n_ok : end], op.pages[op.n_ok : end])
+            n = read_into(self._storage, op.keys[op.n_ok : end], op.pages[op.n_ok : end])
             is_short = n < end - op.n_ok
             op.n_ok += n
             if is_short:
                 return OpEnd.SHORT
         return OpEnd.COMPLETE
+
+
+def join_storage_thread(thread: threading.Thread, timeout_s: float) -> None:
+    """Wait for a storage thread to end. Raises StorageError when it is still inside storage after `timeout_s`."""
+    thread.join(timeout_s)
+    if thread.is_alive():
+        raise StorageError(
+            f"storage has not come back from a call for {timeout_s:g} s",
+            fault=StorageFault.TRANSIENT,
+            where=f"thread {thread.name}",
+            hint="look at the storage folder: a network mount that hangs stops every read of it",
+        )

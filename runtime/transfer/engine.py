@@ -158,8 +158,8 @@ class TransferEngine:
                 f"layer groups {groups} add up to {sum(groups)}, the model has {n_layers} layers",
                 hint="give positive counts that add up to the layers",
             )
-        self._device_pool = device_pool
-        self._host_pool = host_pool
+        self.device_pool = device_pool
+        self.host_pool = host_pool
         self._backend = backend
         self._clock = clock
         self._ends: dict[Direction, list[int]] = {
@@ -223,8 +223,8 @@ class TransferEngine:
                 f"{direction.value} of {device_slots.size} device slots and {host_slots.size} host slots",
                 where="transfer engine",
             )
-        require_slots(device_slots, self._device_pool.n_slots, f"{direction.value}, device slots")
-        require_slots(host_slots, self._host_pool.n_slots, f"{direction.value}, host slots")
+        require_slots(device_slots, self.device_pool.n_slots, f"{direction.value}, device slots")
+        require_slots(host_slots, self.host_pool.n_slots, f"{direction.value}, host slots")
         mark = self._orders[direction].mark()
         transfer = Transfer(direction, np.array(device_slots), np.array(host_slots), mark, self._clock())
         with self._gate:
@@ -250,7 +250,7 @@ class TransferEngine:
             transfer._end(error)
 
     def _copy(self, transfer: Transfer) -> None:
-        direction, geometry = transfer.direction, self._device_pool.geometry
+        direction, geometry = transfer.direction, self.device_pool.geometry
         ends = self._ends[direction]
         first = 0
         groups = []
@@ -259,7 +259,7 @@ class TransferEngine:
             first = end
         if transfer.n_pages:
             widest = max(len(planes) for planes, _ in groups)
-            self._backend.prepare(direction, self._device_pool, self._host_pool, widest)
+            self._backend.prepare(direction, self.device_pool, self.host_pool, widest)
         start_s = self._clock()
         transfer.queued_s = start_s - transfer._asked_s
         for planes, end in groups:
@@ -267,8 +267,8 @@ class TransferEngine:
                 with self._orders[direction].after(transfer._mark):
                     took = self._backend.copy(
                         direction,
-                        self._device_pool,
-                        self._host_pool,
+                        self.device_pool,
+                        self.host_pool,
                         transfer.device_slots,
                         transfer.host_slots,
                         planes,

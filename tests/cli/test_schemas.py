@@ -12,6 +12,8 @@ from typing import Any
 import jsonschema
 import pytest
 from cli_runner import Ran, call
+from hosts.builder import write_shape
+from hosts.shapes import SHAPES
 
 from hicachectl.envelope import unexplained_nulls
 from hicachectl.parser import load_command
@@ -20,6 +22,24 @@ from hicachectl.schemas_io import document_schema, schema_names
 
 # one line a command that shows most of its document; a new command needs one here
 LINES: dict[str, list[list[str]]] = {
+    "topo": [
+        ["topo"],
+        *(
+            ["topo", "--root", shape]
+            for shape in ("8n8x-4up16", "cpuset-container", "no-vendor", "empty", "garbage", "sparse-ids")
+        ),
+    ],
+    "topo matrix": [
+        ["topo", "matrix"],
+        ["topo", "matrix", "--root", "8n8x-4up16"],
+        ["topo", "matrix", "--root", "no-vendor"],
+    ],
+    "topo snapshot": [["topo", "snapshot", "x.tar.zst"], ["topo", "snapshot", "y.tar.zst", "--root", "8n8x-4up16"]],
+    "topo diff": [
+        ["topo", "diff", "2n8x"],
+        ["topo", "diff", "8n8x-4up16", "config64"],
+        ["topo", "diff", "empty", "empty"],
+    ],
     "run": [["run", "--limit", "4"]],
     "config show": [["config", "show"], ["config", "show", "--origin", "--profile", "cpu-demo"]],
     "config path": [["config", "path"]],
@@ -36,9 +56,9 @@ LINES: dict[str, list[list[str]]] = {
 def leaves() -> Iterator[str]:
     def walk(command: Any, path: str) -> Iterator[str]:
         children = getattr(command, "commands", None)
-        if children is None:
+        if children is None or command.invoke_without_command:
             yield path
-        else:
+        if children is not None:
             for name, child in children.items():
                 yield from walk(child, f"{path} {name}")
 
@@ -61,7 +81,15 @@ def validate(ran: Ran) -> Any:
 @pytest.fixture(autouse=True)
 def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken.yaml").write_text("name: broken\nrevisoin: 1\n")
-    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The made-up hosts that the lines above name, in one folder."""
+    folder = tmp_path_factory.mktemp("hosts")
+    for name in {word for lines in LINES.values() for line in lines for word in line} & set(SHAPES):
+        write_shape(name, folder / name)
+    return folder
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -71,8 +99,8 @@ def test_every_command_has_a_schema_and_a_line_here(path: str) -> None:
 
 
 @pytest.mark.parametrize(("path", "line"), CALLS, ids=[" ".join(line) for _, line in CALLS])
-def test_a_document_fits_its_schema_and_every_null_has_a_reason(path: str, line: list[str]) -> None:
-    ran = call(*line, "-o", "json")
+def test_a_document_fits_its_schema_and_every_null_has_a_reason(path: str, line: list[str], hosts: Path) -> None:
+    ran = call(*(str(hosts / word) if word in SHAPES else word for word in line), "-o", "json")
     document = validate(ran)
     assert document["schema"] == f"hicachectl.{path.replace(' ', '-')}/1"
     assert document["exit_code"] == ran.code
@@ -90,6 +118,7 @@ def test_a_failed_command_prints_a_document_of_the_same_name(path: str) -> None:
         "missing",
         *(["x"] if path in {"profile show", "profile validate"} else []),
         *(["bash"] if path == "completion" else []),
+        *(["x.tar.zst"] if path in {"topo snapshot", "topo diff"} else []),
     )
     document = validate(ran)
     assert (document["schema"], document["status"], document["exit_code"]) == (

@@ -113,6 +113,13 @@ class CacheMachine(RuleBasedStateMachine):
         for path in [*paths, *paths]:
             self.d.serve(path, namespace=NAMESPACES[0])
 
+    @precondition(lambda self: self.driver is not None and len(self.driver.open) < 2)
+    @rule(paths=st.tuples(PATHS, PATHS), namespace=SPACES)
+    def two_at_once(self, paths: tuple[tuple[int, ...], tuple[int, ...]], namespace: object) -> None:
+        pair = [self.d.arrive(path, namespace=namespace) for path in paths]  # type: ignore[arg-type]
+        for caller in pair:
+            self.d.restore(caller)
+
     @precondition(has_open)
     @rule(pick=ANY)
     def restore(self, pick: int) -> None:
@@ -167,9 +174,9 @@ class CacheMachine(RuleBasedStateMachine):
     def plan_failures(self, fates: list[bool]) -> None:
         self.d.control.fates.extend(fates)
 
-    @rule(stuck=st.sampled_from([False, False, False, True]))
-    def stick(self, stuck: bool) -> None:
-        self.d.control.stuck = stuck
+    @rule(stuck=st.sampled_from([False, False, False, True]), hurried=st.booleans())
+    def stick(self, stuck: bool, hurried: bool) -> None:
+        self.d.control.stuck, self.d.control.hurried = stuck, hurried
 
     @rule()
     def tick(self) -> None:

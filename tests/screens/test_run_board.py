@@ -118,3 +118,11 @@ def test_recent_figures_forget_what_is_older_than_a_minute(replay: Replay) -> No
         assert board._samples[-1].at_s - board._samples[0].at_s <= 70.0
         assert board._samples[0].requests >= N - 8
         assert "last 1 min 00 s" in "\n".join(board.lines())
+
+
+def test_the_board_says_what_the_storage_folder_held_before(replay: Replay) -> None:
+    cli, _, _ = context("none")
+    with Board(cli, replay, clock=Clock(0.5)) as board:
+        assert "at the start" not in "\n".join(board.lines())
+        replay.held_at_start = 1_200
+        assert "L3 held 1 200 pages at the start" in board.lines()

@@ -12,7 +12,7 @@ from fake_storage import HeldStorage
 from storage_samples import Open, buffers, keys_of, page_of, pages_of
 
 from hicachectl.errors import InvariantBroken
-from hicachectl.runtime.storage.backup import BackupOp, StorageBackup
+from hicachectl.runtime.storage.backup import StorageBackup
 from hicachectl.runtime.storage.gate import LoadGate
 from hicachectl.runtime.storage.prefetch import OpEnd, Prefetcher
 
@@ -37,9 +37,9 @@ def test_what_was_backed_up_comes_back_byte_for_byte(open_storage: Open) -> None
     backup, prefetcher, pages = StorageBackup(storage, 100), Prefetcher(storage), buffers(20)
     op = backup.submit(keys_of(range(20)), pages_of(range(20)))
     assert op is not None
-    assert backup.drain(30)
+    assert op.wait(30)
     assert (op.n_ok, op.end, op.error) == (20, OpEnd.COMPLETE, None)
-    assert prefetcher.submit(keys_of(range(20)), pages).finish(None) == 20
+    assert prefetcher.submit(keys_of(range(20)), pages).wait(30)
     assert all(np.array_equal(page, page_of(i)) for i, page in enumerate(pages))
     stats = backup.stats()
     assert (stats.n_ops, stats.n_pages_ok, stats.written_bytes, stats.n_queued_pages) == (1, 20, 20 * 256, 0)
@@ -62,61 +62,30 @@ def test_a_full_queue_drops_and_counts_and_room_comes_back(storage: HeldStorage,
     first = backup.submit(keys_of(range(4)), pages_of(range(4)))
     assert first is not None
     assert backup.submit(keys_of(range(3)), pages_of(range(3))) is None
-    assert backup.submit(keys_of(range(2)), pages_of(range(2))) is not None
+    second = backup.submit(keys_of(range(2)), pages_of(range(2)))
+    assert second is not None
+    assert backup.room_pages == 0
     assert backup.submit(keys_of([0]), pages_of([0])) is None
     stats = backup.stats()
     assert (stats.n_ops_dropped, stats.n_pages_dropped, stats.n_queued_pages) == (2, 4, 6)
     storage.permits.release(N_FREE)
-    assert backup.drain(30)
+    assert second.wait(30)
+    assert backup.room_pages == 6
     assert backup.submit(keys_of(range(6)), pages_of(range(6))) is not None
-
-
-def test_on_done_runs_after_done_on_the_backup_thread(storage: HeldStorage, backup: StorageBackup) -> None:
-    seen: list[tuple[bool, int, str]] = []
-    storage.permits.release(N_FREE)
-    backup.submit(
-        keys_of(range(3)),
-        pages_of(range(3)),
-        lambda op: seen.append((op.done, op.n_ok, threading.current_thread().name)),
-    )
-    assert backup.drain(30)
-    assert seen == [(True, 3, "hicache-backup")]
-
-
-def test_a_raising_callback_is_kept_and_the_thread_goes_on(storage: HeldStorage, backup: StorageBackup) -> None:
-    storage.permits.release(N_FREE)
-
-    def broken(op: BackupOp) -> None:
-        raise RuntimeError("callback")
-
-    op = backup.submit(keys_of([0]), pages_of([0]), broken)
-    after = backup.submit(keys_of([1]), pages_of([1]))
-    assert backup.drain(30)
-    assert op is not None
-    assert after is not None
-    assert isinstance(op.error, RuntimeError)
-    assert (op.end, after.n_ok, backup.stats().n_callback_errors) == (OpEnd.COMPLETE, 1, 1)
 
 
 def test_a_failing_storage_fails_the_write_and_not_the_thread(storage: HeldStorage, backup: StorageBackup) -> None:
     storage.raises = OSError(5, "I/O error")
     storage.permits.release(N_FREE)
     failed = backup.submit(keys_of([0]), pages_of([0]))
-    assert backup.drain(30)
     assert failed is not None
+    assert failed.wait(30)
     assert (failed.end, failed.n_ok, failed.error) == (OpEnd.FAILED, 0, storage.raises)
     storage.raises = None
     again = backup.submit(keys_of([0]), pages_of([0]))
-    assert backup.drain(30)
     assert again is not None
+    assert again.wait(30)
     assert again.n_ok == 1
-
-
-def test_drain_says_when_it_was_not_enough(storage: HeldStorage, backup: StorageBackup) -> None:
-    backup.submit(keys_of([0]), pages_of([0]))
-    assert not backup.drain(0.0)
-    storage.permits.release()
-    assert backup.drain(30)
 
 
 def test_close_ends_the_running_write_after_its_page_and_the_queued_unwritten(
@@ -135,7 +104,6 @@ def test_close_ends_the_running_write_after_its_page_and_the_queued_unwritten(
     closer.join(30)
     assert (running.done, running.n_ok, running.end) == (True, 1, OpEnd.CLOSED)
     assert (queued.done, queued.n_ok, queued.end) == (True, 0, OpEnd.CLOSED)
-    assert backup.drain(0.0)
     with pytest.raises(InvariantBroken, match="after close"):
         backup.submit(keys_of([0]), pages_of([0]))
 
@@ -146,19 +114,21 @@ def test_a_write_stands_between_two_pages_while_a_load_runs(storage: HeldStorage
     op = backup.submit(keys_of(range(3)), pages_of(range(3)))
     assert op is not None
     storage.entered.acquire(timeout=30)  # inside page 0
-    with gate.loading():
-        storage.permits.release(N_FREE)
-        assert not op.wait(0.05)  # it had all permits and did not finish
-        assert storage.calls == [("write", 1)]
+    gate.load_begins("load")
+    storage.permits.release(N_FREE)
+    assert not op.wait(0.05)  # it had all permits and did not finish
+    assert storage.calls == [("write", 1)]
+    gate.load_ends("load")
     assert op.wait(30)
     assert op.n_ok == 3
-    assert op.yielded_s > 0
+    assert op.yielded_s >= 0.04
+    assert op.wall_s < op.yielded_s, "standing behind loads is not writing"
     backup.close()
 
 
 def test_steady_loading_slows_writes_and_does_not_stop_them(storage: HeldStorage) -> None:
     gate = LoadGate()
-    gate.load_begins()  # never ends
+    gate.load_begins("load")  # never ends
     storage.permits.release(N_FREE)
     backup = StorageBackup(storage, 100, gate=gate, longest_yield_s=0.001)
     op = backup.submit(keys_of(range(3)), pages_of(range(3)))
@@ -174,6 +144,6 @@ def test_a_short_write_says_how_many_are_stored(open_storage: Open) -> None:
     backup = StorageBackup(storage, 100)
     op = backup.submit(keys_of(range(6)), pages_of(range(6)))
     assert op is not None
-    assert backup.drain(30)
+    assert op.wait(30)
     assert (op.n_ok, op.end) == (4, OpEnd.SHORT)
     backup.close()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType
 
 import numpy as np
 import pytest
 from fake_storage import HeldStorage
 from storage_samples import Open, buffers, key_of, keys_of, page_of, pages_of
 
-from hicachectl.errors import InvariantBroken
+from hicachectl.errors import InvariantBroken, StorageError
 from hicachectl.runtime.storage.gate import LoadGate
 from hicachectl.runtime.storage.prefetch import OpEnd, Prefetcher, PrefetchPolicy, deadline_s
 
@@ -31,6 +34,12 @@ def prefetcher(storage: HeldStorage) -> Iterator[Prefetcher]:
     yield prefetcher
     storage.permits.release(N_FREE)
     prefetcher.close()
+
+
+def loaded(prefetcher: Prefetcher, n: int) -> int:
+    op = prefetcher.submit(keys_of(range(n)), buffers(n))
+    assert op.wait(30)
+    return op.n_ok
 
 
 def test_a_load_brings_every_page_byte_for_byte(open_storage: Open) -> None:
@@ -83,21 +92,6 @@ def test_a_cancelled_load_ends_after_its_batch_and_keeps_what_arrived(
     assert storage.calls == [("read", 4)]
 
 
-def test_finish_with_deadline_zero_takes_what_is_there(storage: HeldStorage, prefetcher: Prefetcher) -> None:
-    op = prefetcher.submit(keys_of(range(10)), buffers(10))
-    storage.entered.acquire(timeout=30)
-    storage.permits.release()  # one batch
-    storage.entered.acquire(timeout=30)
-    threading.Thread(target=lambda: op._cancelled.wait(30) and storage.permits.release()).start()
-    assert op.finish(0.0) == 8
-    assert op.done
-
-
-def test_finish_without_deadline_waits_for_all(storage: HeldStorage, prefetcher: Prefetcher) -> None:
-    storage.permits.release(N_FREE)
-    assert prefetcher.submit(keys_of(range(10)), buffers(10)).finish(None) == 10
-
-
 def test_a_missing_page_ends_the_load_short(storage: HeldStorage, prefetcher: Prefetcher) -> None:
     del storage.objects[key_of(5)]
     storage.permits.release(N_FREE)
@@ -119,7 +113,7 @@ def test_after_a_load_in_batches_tails_go_before_heads(open_storage: Open) -> No
     storage = open_storage(n_pages=8)
     storage.write(keys_of(range(8)), pages_of(range(8)))
     prefetcher = Prefetcher(storage, batch_pages=2)
-    assert prefetcher.submit(keys_of(range(8)), buffers(8)).finish(None) == 8
+    assert loaded(prefetcher, 8) == 8
     storage.write(keys_of([100, 101]), pages_of([100, 101]))
     assert storage.exists_prefix(keys_of(range(8))) == 6
     prefetcher.close()
@@ -132,7 +126,7 @@ def test_a_failing_storage_fails_the_load_and_not_the_thread(storage: HeldStorag
     assert failed.wait(30)
     assert (failed.end, failed.n_ok, failed.error) == (OpEnd.FAILED, 0, storage.raises)
     storage.raises = None
-    assert prefetcher.submit(keys_of(range(3)), buffers(3)).finish(None) == 3
+    assert loaded(prefetcher, 3) == 3
     assert prefetcher.stats().ends["failed"] == 1
 
 
@@ -140,8 +134,12 @@ def test_close_ends_running_and_queued_loads(storage: HeldStorage, prefetcher: P
     running = prefetcher.submit(keys_of(range(10)), buffers(10))
     queued = prefetcher.submit(keys_of(range(10)), buffers(10))
     storage.entered.acquire(timeout=30)
-    threading.Thread(target=lambda: running._cancelled.wait(30) and storage.permits.release()).start()
-    prefetcher.close()
+    closer = threading.Thread(target=prefetcher.close)
+    closer.start()
+    while not prefetcher._closed:
+        pass
+    storage.permits.release()
+    closer.join(30)
     assert (running.done, running.n_ok, running.end) == (True, 4, OpEnd.CLOSED)
     assert (queued.done, queued.n_ok, queued.end) == (True, 0, OpEnd.CLOSED)
     with pytest.raises(InvariantBroken, match="after close"):
@@ -161,12 +159,70 @@ def test_the_gate_is_up_from_submit_to_done(storage: HeldStorage) -> None:
     prefetcher.close()
 
 
+def interrupt_at(
+    code: CodeType, line_has: str
+) -> Callable[[FrameType, str, object], Callable[[FrameType, str, object], object] | None]:
+    """Return a trace function that raises KeyboardInterrupt before the line of `code` that contains `line_has`."""
+    lines, start = inspect.getsourcelines(code)
+    wanted = start + next(i for i, line in enumerate(lines) if line_has in line)
+
+    def inside(frame: FrameType, event: str, _: object) -> object:
+        if event == "line" and frame.f_lineno == wanted:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return inside
+
+    return lambda frame, event, _: inside if frame.f_code is code else None
+
+
+@pytest.mark.parametrize("line_has", ["self._queue.put(op)", "self._gate.load_begins(op)", "return op"])
+def test_an_interrupt_inside_submit_leaves_no_gate_up_and_close_returns(storage: HeldStorage, line_has: str) -> None:
+    gate = LoadGate()
+    prefetcher = Prefetcher(storage, gate=gate)
+    storage.permits.release(N_FREE)
+    before = sys.gettrace()
+    sys.settrace(interrupt_at(Prefetcher.submit.__code__, line_has))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            prefetcher.submit(keys_of([0]), buffers(1))
+    finally:
+        sys.settrace(before)
+    after = prefetcher.submit(keys_of([0]), buffers(1))
+    assert after.wait(30)
+    assert gate.n_loads == 0
+    prefetcher.close(30)
+
+
+def test_an_interrupt_inside_any_notify_does_not_put_the_thread_to_sleep(storage: HeldStorage) -> None:
+    prefetcher = Prefetcher(storage)
+    storage.permits.release(N_FREE)
+    before = sys.gettrace()
+    sys.settrace(interrupt_at(threading.Condition.notify.__code__, "remove(waiter)"))
+    try:
+        op = prefetcher.submit(keys_of([0]), buffers(1))
+    finally:
+        sys.settrace(before)
+    assert op.wait(30)
+    prefetcher.close(30)
+
+
+def test_close_says_so_when_storage_never_comes_back(storage: HeldStorage) -> None:
+    prefetcher = Prefetcher(storage)
+    op = prefetcher.submit(keys_of([0]), buffers(1))
+    assert storage.entered.acquire(timeout=30)
+    with pytest.raises(StorageError, match="not come back"):
+        prefetcher.close(0.01)
+    assert not op.done, "its buffers are still being filled"
+    storage.permits.release()
+    prefetcher.close(30)
+
+
 def test_batches_are_bounded_in_bytes_and_hold_one_page_at_least(storage: HeldStorage) -> None:
     storage.permits.release(N_FREE)
     for batch_bytes, first in ((512, 2), (1, 1)):
         storage.calls.clear()
         prefetcher = Prefetcher(storage, batch_bytes=batch_bytes)
-        assert prefetcher.submit(keys_of(range(6)), buffers(6)).finish(None) == 6
+        assert loaded(prefetcher, 6) == 6
         assert storage.calls[0] == ("read", first)
         prefetcher.close()
 

@@ -1,0 +1,222 @@
+"""`hicachectl topo`: the machine as the copies see it, live or recorded; path classes, snapshots, differences."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hicachectl.context import Context, origin_of
+from hicachectl.envelope import Diagnostic, Origin, Result, Severity, envelope, plain
+from hicachectl.errors import ExitCode, UsageError
+from hicachectl.render.screen import Screen
+
+if TYPE_CHECKING:
+    from hicachectl.render.topo_screen import Seen
+    from hicachectl.tuning.host.model import Machine
+    from hicachectl.tuning.host.root import HostRoot
+    from hicachectl.tuning.placement import Placement
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, invoke_without_command=True)
+
+_WAKE = typer.Option("--wake", help="Also read the config space of sleeping devices; this wakes them.")
+
+
+class FailOn(str, Enum):
+    """From which severity findings make the exit code 3."""
+
+    WARN = "warn"
+    ERROR = "error"
+
+
+@app.callback()
+def topo(
+    ctx: typer.Context,
+    fail_on: Annotated[
+        FailOn | None,
+        typer.Option("--fail-on", help="Exit with 3 when a finding weighs this much or more.", show_default=False),
+    ] = None,
+    wake: Annotated[bool, _WAKE] = False,
+) -> None:
+    """Show which accelerators share which link, which node each is near, what is set wrongly, and what could not be read.
+
+    Reads files of /sys and /proc, needs no privilege and changes nothing. Capacities are link math until a bench measured
+    them. Without root the config space ends after 64 bytes: what it holds is unknown then, never zero.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    from hicachectl.render.topo_screen import Topology, draw_topology
+    from hicachectl.tuning.host.read import read_machine
+
+    cli: Context = ctx.obj
+    root = cli.host_root()
+    machine = read_machine(root, wake=wake)
+    origin = origin_of(root)
+    result = _topo_result(machine, fail_on=None if fail_on is None else Severity(fail_on.value))
+
+    def render(screen: Screen, data: dict[str, Any]) -> None:
+        persistence = None
+        if screen.wide:
+            from hicachectl.tuning.host.vendor_tool import read_persistence
+
+            persistence = read_persistence(root, machine.devices)
+        shown = Topology(
+            machine, result.diagnostics, data["facts"], seen(root, origin), _placements(machine), persistence
+        )
+        draw_topology(screen, shown)
+
+    cli.emit(result, render=render, origin=origin)
+
+
+@app.command()
+def matrix(ctx: typer.Context, wake: Annotated[bool, _WAKE] = False) -> None:
+    """Show the path class between accelerators and nodes, and between each two accelerators, with its legend."""
+    from hicachectl.render.topo_matrix import draw_matrix, matrix_data
+    from hicachectl.render.topo_words import names_of
+    from hicachectl.tuning.host.matrix import find_matrix
+    from hicachectl.tuning.host.read import read_machine
+
+    cli: Context = ctx.obj
+    root = cli.host_root()
+    machine = read_machine(root, wake=wake)
+    found, origin = find_matrix(machine), origin_of(root)
+    data = matrix_data(machine, found)
+    cli.emit(
+        Result("hicachectl.topo-matrix/1", data, rows="/pairs"),
+        render=lambda screen, _: draw_matrix(screen, machine, found, names_of(machine), seen(root, origin)),
+        origin=origin,
+    )
+
+
+@app.command()
+def snapshot(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE.tar.zst", help="Where to write it; replaced as a whole.")],
+    wake: Annotated[bool, _WAKE] = False,
+) -> None:
+    """Record this host in one file: what topo reads, and the document of that same read.
+
+    Serial numbers, hardware addresses, other hosts' names and command-line secrets are left out; the manifest inside
+    lists the rules and every file with size and sha256. Look before you send it: tar --zstd -tvf FILE.
+    """
+    from hicachectl.tuning.host.read import read_machine
+    from hicachectl.tuning.host.recording import RecordingRoot
+    from hicachectl.tuning.host.snapshot import write_snapshot
+
+    cli: Context = ctx.obj
+    if not file.name.endswith(".tar.zst"):
+        raise UsageError("a snapshot's name ends with .tar.zst", where=str(file), why="that is what it is", hint=f"hicachectl topo snapshot {file.name}.tar.zst")  # fmt: skip
+    recording = RecordingRoot(cli.host_root())
+    machine = read_machine(recording, wake=wake)
+    origin = origin_of(recording)
+    import json
+
+    document = envelope(_topo_result(machine), origin)
+    written = write_snapshot(
+        file,
+        recording,
+        machine,
+        topo=(json.dumps(document, indent=1, allow_nan=False) + "\n").encode(),
+        about={
+            "tool_version": origin.tool_version,
+            "host": origin.host,
+            "boot_id": origin.boot_id,
+            "collected_at": origin.collected_at,
+            "source": origin.source,
+        },
+    )
+    data = plain(written)
+    data["left_out"] = [{"what": what, "how": how} for what, how in written.left_out]
+    cli.emit(Result("hicachectl.topo-snapshot/1", data, rows="/members"), render=_draw_written, origin=origin)
+
+
+@app.command()
+def diff(
+    ctx: typer.Context,
+    a: Annotated[str, typer.Argument(metavar="A", help="A snapshot, a folder, or the word live.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The other one.", show_default="live, or --root")] = "live",
+    moving: Annotated[bool, typer.Option("--all", help="Compare free memory, counters and idle speeds too.")] = False,
+) -> None:
+    """Show what differs between two recorded hosts, or a recorded and this one. Exit code 3 when something does."""
+    from hicachectl.render.topo_diff import diff_data, draw_diff
+    from hicachectl.tuning.host.diff import compare
+    from hicachectl.tuning.host.flatten import flatten
+    from hicachectl.tuning.host.read import read_machine
+    from hicachectl.tuning.host.snapshot import open_root
+
+    cli: Context = ctx.obj
+    roots = [cli.host_root() if side == "live" else open_root(Path(side)) for side in (a, b)]
+    machines = [read_machine(root) for root in roots]
+    origins = [origin_of(root) for root in roots]
+    found = compare(flatten(machines[0]), flatten(machines[1]), moving=moving)
+    sides = [seen(root, origin) for root, origin in zip(roots, origins, strict=True)]
+    cli.emit(
+        Result(
+            "hicachectl.topo-diff/1",
+            diff_data(found, origins[0], origins[1]),
+            exit_code=ExitCode.DIFFERS if found.changes else ExitCode.OK,
+            rows="/changes",
+        ),
+        render=lambda screen, _: draw_diff(screen, found, sides[0], sides[1]),
+        origin=origins[1],
+    )
+
+
+def seen(root: HostRoot, origin: Origin, *, now: datetime | None = None) -> Seen:
+    """Say for the header what was looked at, and how old a recording is as far as it says."""
+    from hicachectl.render.topo_screen import Seen
+
+    if root.name is None:
+        return Seen(None, origin.collected_at)
+    at = _recorded_at(root)
+    if at is None:
+        return Seen(root.name, None)
+    age_s = ((now or datetime.now(timezone.utc)) - at).total_seconds()
+    return Seen(root.name, at.strftime("%Y-%m-%dT%H:%M:%SZ"), age_s)
+
+
+def _topo_result(machine: Machine, *, fail_on: Severity | None = None) -> Result:
+    from hicachectl.tuning.findings import judge
+    from hicachectl.tuning.host.flatten import flatten
+
+    findings = judge(machine)
+    diagnostics = tuple(
+        Diagnostic(f.code, Severity(f.severity), f.message, subject=f.subject, hint=f.hint, source=f.source)
+        for f in findings
+    )
+    data = flatten(machine, findings, _placements(machine))
+    return Result("hicachectl.topo/1", data, diagnostics=diagnostics, fail_on=fail_on)
+
+
+def _placements(machine: Machine) -> tuple[Placement, ...]:
+    from hicachectl.tuning.host.model import SlotKind
+    from hicachectl.tuning.placement import placements
+
+    return placements(machine) if any(d.kind == SlotKind.ACCELERATOR for d in machine.devices) else ()
+
+
+def _recorded_at(root: HostRoot) -> datetime | None:
+    """When a recording was made: what its manifest says, else the date of its files."""
+    if root.collected_at is not None:
+        try:
+            return datetime.strptime(root.collected_at, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+        except ValueError:
+            return None
+    seconds = root.newest_s()
+    return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc)
+
+
+def _draw_written(screen: Screen, data: dict[str, Any]) -> None:
+    from hicachectl.units import format_bytes
+
+    screen.print(f"wrote {data['path']}  {format_bytes(data['size_bytes'])}, mode 0600", "bold")
+    screen.print(f"sha256 {data['sha256']}")
+    screen.print(
+        f"{len(data['members'])} files, {data['n_links']} links, {len(data['probes'])} facts that no file holds"
+    )
+    for rule in data["left_out"]:
+        screen.paragraph("left out  ", f"{rule['what']}: {rule['how']}")
+    screen.print(f"read it: hicachectl topo --root {data['path']}")

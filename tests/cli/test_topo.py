@@ -1,0 +1,240 @@
+"""`topo` from the command line: everywhere, for everybody, quickly, and the same from a recording."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_runner import QUIET, call, command_line, spawn
+from hosts.builder import write_shape
+from shared_data import shared_path
+
+BLOCK = """
+import sys
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "numpy", "rich", "psutil", "libnuma", "numa", "zstandard"}:
+            raise ModuleNotFoundError(f"{name} is blocked", name=name)
+sys.meta_path.insert(0, Blocker())
+sys.argv = ["hicachectl", *sys.argv[1:]]
+from hicachectl.__main__ import main
+main()
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hosts")
+    for name in ("8n8x-4up16", "config64", "empty"):
+        write_shape(name, folder / name)
+    return folder
+
+
+def without_moment(document: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in document.items() if key not in ("source", "collected_at")}
+
+
+def test_topo_works_where_torch_numpy_and_the_rest_cannot_be_imported(hosts: Path) -> None:
+    for line in (
+        ["topo"],
+        ["topo", "-o", "json"],
+        ["topo", "matrix", "--root", str(hosts / "8n8x-4up16")],
+        ["topo", "-o", "wide"],
+    ):
+        ran = subprocess.run(
+            [sys.executable, "-c", BLOCK, *line], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+
+
+def test_topo_takes_less_than_0_4_s_of_the_processor() -> None:
+    times = []
+    for _ in range(9):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command_line("topo"), env=QUIET, capture_output=True, timeout=60, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        if times[-1] < 0.4:
+            return
+    pytest.fail(f"slower each time: {times}")
+
+
+def test_topo_loads_nothing_heavy() -> None:
+    program = "import sys\nsys.argv = ['hicachectl', 'topo']\nfrom hicachectl.__main__ import main\ntry:\n    main()\nfinally:\n    print('LOADED', *[m for m in ('torch', 'numpy', 'rich', 'yaml', 'tarfile', 'zstandard') if m in sys.modules])\n"
+    ran = subprocess.run(
+        [sys.executable, "-c", program], env=QUIET, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.stdout.splitlines()[-1] == "LOADED"
+
+
+def test_the_header_says_live_or_snapshot_and_its_age(hosts: Path, tmp_path: Path) -> None:
+    assert " LIVE 20" in call("topo").out.splitlines()[0]
+    os.utime(hosts / "config64", (1_700_000_000, 1_700_000_000))
+    head = "\n".join(call("topo", "--root", str(hosts / "config64")).out.splitlines()[:2])
+    assert "SNAPSHOT config64, " in head
+    assert "y old (2023-11-14)" in head
+    path = tmp_path / "new.tar.zst"
+    assert call("topo", "snapshot", str(path)).code == 0
+    head = "\n".join(call("topo", "--root", str(path)).out.splitlines()[:2])
+    assert "SNAPSHOT new, " in head
+    assert " s old (20" in head or " min old (20" in head
+
+
+def test_a_snapshot_replayed_gives_the_json_stored_in_it_but_for_source_and_moment(hosts: Path, tmp_path: Path) -> None:
+    import io
+
+    import zstandard
+
+    for root in ([], ["--root", str(hosts / "8n8x-4up16")], ["--root", str(hosts / "empty")]):
+        path = tmp_path / "x.tar.zst"
+        assert call("topo", "snapshot", str(path), *root).code == 0
+        raw = zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read()
+        with tarfile.open(fileobj=io.BytesIO(raw)) as tar:
+            member = tar.extractfile("topo.json")
+            assert member is not None
+            stored = json.load(member)
+        replayed = call("topo", "--root", str(path), "-o", "json")
+        assert replayed.code == 0
+        assert without_moment(replayed.json) == without_moment(stored)
+        assert replayed.json["collected_at"] == stored["collected_at"]
+        assert replayed.json["source"] == "x"
+
+
+def test_a_snapshot_of_a_snapshot_is_the_same_host(hosts: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "1.tar.zst", tmp_path / "2.tar.zst"
+    call("topo", "snapshot", str(first), "--root", str(hosts / "8n8x-4up16"))
+    call("topo", "snapshot", str(second), "--root", str(first))
+    ran = call("topo", "diff", str(first), str(second), "--all")
+    assert ran.code == 0, ran.out
+    assert "nothing differs" in ran.out
+
+
+@pytest.mark.parametrize(("fail_on", "code"), [(None, 0), ("warn", 3), ("error", 0)])
+def test_findings_exit_with_3_only_when_asked_for(fail_on: str | None, code: int, hosts: Path) -> None:
+    line = ["topo", "--root", str(hosts / "8n8x-4up16"), "-o", "json"] + (["--fail-on", fail_on] if fail_on else [])
+    ran = call(*line)
+    assert (ran.code, ran.json["exit_code"], ran.json["status"]) == (code, code, "findings")
+    assert {f["severity"] for f in ran.json["diagnostics"]} == {"warn", "note"}
+
+
+def test_the_findings_in_data_are_those_among_the_diagnostics(hosts: Path) -> None:
+    document = call("topo", "--root", str(hosts / "8n8x-4up16"), "-o", "json").json
+    assert document["data"]["findings"] == [d for d in document["diagnostics"] if d["code"].startswith("HC-")]
+
+
+@pytest.mark.parametrize("form", ["table", "wide", "json", "yaml", "tsv"])
+def test_every_form_works_live_and_recorded(form: str, hosts: Path) -> None:
+    for line in (["topo"], ["topo", "matrix"], ["topo", "diff", str(hosts / "config64"), str(hosts / "8n8x-4up16")]):
+        ran = call(*line, "-o", form)
+        assert ran.code in (0, 3), ran.err
+        assert ran.out
+
+
+def test_diff_exits_with_3_when_something_differs_and_says_what(hosts: Path) -> None:
+    ran = call("topo", "diff", str(hosts / "config64"), str(hosts / "8n8x-4up16"), "-o", "json")
+    assert ran.code == 3
+    places = {change["place"]: change for change in ran.json["data"]["changes"]}
+    assert places["/devices/0000:23:00.0"]["what"] == "added"
+    assert places["/host/hostname"]["b"] == "8n8x-4up16"
+
+
+@pytest.mark.parametrize(
+    "line", [["topo", "snapshot", "x.zip"], ["topo", "--root", "x.zip"], ["topo", "diff", "nowhere"]]
+)
+def test_a_file_that_cannot_be_used_is_a_usage_error(
+    line: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if line[-1] == "x.zip" and "--root" in line:
+        (tmp_path / "x.zip").write_bytes(b"PK\x03\x04")
+    ran = call(*line, "-o", "json")
+    assert (ran.code, ran.json["status"]) == (2, "failed")
+    assert "HC-USAGE" in ran.err
+
+
+@pytest.mark.parametrize("name", ["nobody", "capless"])
+def test_topo_works_unprivileged(name: str, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root to become somebody else: the other tests run unprivileged then")
+    drop = (
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        if name == "nobody"
+        else ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+    )
+    if shutil.which("setpriv") is None:
+        pytest.skip("setpriv is not installed")
+    ran = subprocess.run(
+        [*drop, *command_line("topo", "-o", "json")],
+        env=QUIET,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if "Permission denied" in ran.stderr and "hicachectl" not in ran.stderr:
+        pytest.skip("this interpreter cannot be run by another user")
+    assert ran.returncode == 0, ran.stderr
+    document = json.loads(ran.stdout)
+    reasons = {note.get("reason") for note in document["data"]["facts"].values()}
+    if document["data"]["devices"]:
+        assert any(reason and "root" in reason for reason in reasons)
+
+
+def test_topo_works_in_a_namespace_without_sys() -> None:
+    hide = 'mount -t tmpfs none /sys && exec "$@"'
+    ran = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", hide, "sh", *command_line("topo", "-o", "json")],
+        env=QUIET, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    if ran.returncode != 0 and not ran.stdout:
+        pytest.skip(f"no mount namespace here: {ran.stderr.strip()[:80]}")
+    document = json.loads(ran.stdout)
+    assert document["data"]["nodes"] == []
+    assert document["data"]["facts"]["/nodes"]["reason"] == "no such file"
+
+
+def test_topo_works_in_an_empty_root(hosts: Path) -> None:
+    ran = spawn("topo", "--root", str(hosts / "empty"))
+    assert ran.returncode == 0
+    assert "NODE not known: no such file (/sys/devices/system/node)" in ran.stdout
+
+
+def test_the_other_commands_take_an_archive_as_root_too(hosts: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.tar.zst"
+    call("topo", "snapshot", str(path), "--root", str(hosts / "8n8x-4up16"))
+    document = call("version", "--root", str(path), "-o", "json").json
+    assert (document["host"], document["source"]) == ("8n8x-4up16", "x")
+
+
+@pytest.mark.shared
+def test_every_recorded_machine_gives_a_valid_document() -> None:
+    import jsonschema
+
+    from hicachectl.envelope import unexplained_nulls
+    from hicachectl.schemas_io import document_schema
+
+    checker = jsonschema.Draft202012Validator(document_schema("topo")[1])
+    archives = sorted(shared_path("topologies/hwloc").glob("*.tar.bz2"))
+    assert archives
+    for archive in archives:
+        ran = call("topo", "--root", str(archive), "-o", "json")
+        assert ran.code == 0, (archive.name, ran.err)
+        checker.validate(ran.json)
+        assert unexplained_nulls(ran.json["data"]) == []
+        assert ran.json["source"] == archive.name.removesuffix(".tar.bz2")
+
+
+def test_help_of_topo_lists_its_commands_and_topo_alone_is_a_command() -> None:
+    text = call("topo", "--help").out
+    for name in ("matrix", "snapshot", "diff"):
+        assert f"\n  {name} " in text
+    assert call("topo", "nonsense").code == 2

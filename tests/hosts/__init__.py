@@ -1,0 +1,1 @@
+"""Hosts made up for tests: `builder` writes their files, `shapes` names them."""

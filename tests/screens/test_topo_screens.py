@@ -1,0 +1,107 @@
+"""Golden screens of `topo`, its matrix and its diff, from made-up hosts. UPDATE_SCREENS=1 rewrites them; read them."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hosts.builder import write_shape
+
+from hicachectl.envelope import Diagnostic, Severity
+from hicachectl.render.findings import print_findings
+from hicachectl.render.screen import Screen
+from hicachectl.render.topo_diff import draw_diff
+from hicachectl.render.topo_matrix import draw_matrix
+from hicachectl.render.topo_screen import Seen, Topology, draw_topology
+from hicachectl.render.topo_words import names_of
+from hicachectl.tuning.findings import judge
+from hicachectl.tuning.host.diff import compare
+from hicachectl.tuning.host.flatten import flatten
+from hicachectl.tuning.host.matrix import find_matrix
+from hicachectl.tuning.host.model import Machine
+from hicachectl.tuning.host.read import read_machine
+from hicachectl.tuning.host.root import HostRoot
+from hicachectl.tuning.placement import placements
+
+FOLDER = Path(__file__).parent
+HOSTS = (
+    "8n8x-4up16", "2n8x", "2n4x-plx", "1n0x-vm", "cpuset-container", "sparse-ids", "odd-links", "no-vendor", "device-memory", "empty",
+)  # fmt: skip
+WIDTHS = (80, 100, 120)
+
+
+@cache
+def machine(name: str) -> Machine:
+    with TemporaryDirectory() as folder:
+        return read_machine(HostRoot(write_shape(name, Path(folder) / name), name=name))
+
+
+def seen(name: str) -> Seen:
+    return Seen(name, "2026-11-29T14:02:11Z", 3 * 86400.0)
+
+
+def topology(screen: Screen, name: str) -> None:
+    one = machine(name)
+    findings = judge(one)
+    shown = [Diagnostic(f.code, Severity(f.severity), f.message, f.subject, f.hint, f.source) for f in findings]
+    place = placements(one) if any(d.kind == "accelerator" for d in one.devices) else ()
+    draw_topology(screen, Topology(one, shown, flatten(one)["facts"], seen(name), place))
+    print_findings(screen, shown)
+
+
+def matrix(screen: Screen, name: str) -> None:
+    one = machine(name)
+    draw_matrix(screen, one, find_matrix(one), names_of(one), seen(name))
+
+
+def diff(screen: Screen, name: str) -> None:
+    a, _, b = name.partition("+")
+    draw_diff(screen, compare(flatten(machine(a)), flatten(machine(b))), seen(a), seen(b))
+
+
+DRAWN: dict[str, tuple[Callable[[Screen, str], None], str, bool]] = {
+    **{f"topo-{name}": (topology, name, False) for name in HOSTS},
+    "topo-wide-8n8x-4up16": (topology, "8n8x-4up16", True),
+    "topo-wide-2n4x-plx": (topology, "2n4x-plx", True),
+    "topo-matrix-8n8x-4up16": (matrix, "8n8x-4up16", False),
+    "topo-matrix-2n8x": (matrix, "2n8x", False),
+    "topo-matrix-no-vendor": (matrix, "no-vendor", False),
+    "topo-matrix-1n0x-vm": (matrix, "1n0x-vm", False),
+    "topo-diff": (diff, "8n8x-4up16+cpuset-container", False),
+}
+
+
+def draw(name: str, width: int) -> str:
+    function, host, wide = DRAWN[name]
+    stream = io.StringIO()
+    function(Screen(stream, width=width, ascii=True, wide=wide), host)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_screen_is_as_recorded(name: str, width: int) -> None:
+    text, path = draw(name, width), FOLDER / f"{name}-{width}.txt"
+    if os.environ.get("UPDATE_SCREENS"):
+        path.write_text(text)
+    assert text == path.read_text()
+    assert text.isascii()
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("name", [name for name in DRAWN if name != "topo-diff"])
+def test_no_address_is_cut_at_any_width(name: str) -> None:
+    addresses = [device.address for device in machine(DRAWN[name][1]).devices if device.kind == "accelerator"]
+    for width in (20, 40, 60, 200):
+        text = draw(name, width)
+        assert all(address in text for address in addresses)
+
+
+def test_every_recorded_topology_screen_is_drawn() -> None:
+    ours = {f"{name}-{width}.txt" for name in DRAWN for width in WIDTHS}
+    assert {path.name for path in FOLDER.glob("topo*.txt")} == ours

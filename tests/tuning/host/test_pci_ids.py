@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hicachectl.tuning.host.pci_ids import PciNames, find_pci_ids
+from hicachectl.tuning.host.root import HostRoot
+
+TEXT = """10de  NVIDIA Corporation
+# a comment in between
+\t2330  GH100 [H100 SXM5 80GB]
+\t\t10de 16c1  a board
+1d22  Baidu Technology
+\t3684  Kunlun AI Accelerator
+15b3  Mellanox Technologies
+\t1021  MT2910 Family [ConnectX-7]
+C 12  Processing accelerators
+\t00  Processing accelerators"""
+
+
+@pytest.fixture
+def names(tmp_path: Path) -> PciNames:
+    (tmp_path / "usr/share/hwdata").mkdir(parents=True)
+    (tmp_path / "usr/share/hwdata/pci.ids").write_text(TEXT)
+    return PciNames(HostRoot(tmp_path, name="t"))
+
+
+@pytest.mark.parametrize(
+    ("vendor", "device", "name"),
+    [
+        ("10de", "2330", "NVIDIA Corporation GH100 [H100 SXM5 80GB]"),
+        ("1d22", "3684", "Baidu Technology Kunlun AI Accelerator"),
+        ("15b3", "1021", "Mellanox Technologies MT2910 Family [ConnectX-7]"),
+        ("1d22", "2330", "Baidu Technology Device 2330"),  # another vendor's device
+        ("10de", "16c1", "NVIDIA Corporation Device 16c1"),  # a subsystem is no device
+        ("15b3", None, "Mellanox Technologies"),
+    ],
+)
+def test_names_come_from_the_vendors_own_lines(names: PciNames, vendor: str, device: str | None, name: str) -> None:
+    assert names.name(vendor, device).value == name
+
+
+def test_an_unlisted_vendor_is_unknown_with_the_reason(names: PciNames) -> None:
+    assert names.name("1234", "2330").reason == "vendor 1234 is not listed"
+
+
+def test_a_recording_without_the_file_never_gets_this_hosts_names(tmp_path: Path) -> None:
+    root = HostRoot(tmp_path, name="t")
+    assert find_pci_ids(root).reason == "no pci.ids installed"
+    assert PciNames(root).name("10de", "2330").reason == "no pci.ids installed"
+
+
+def test_the_file_is_read_once(names: PciNames, tmp_path: Path) -> None:
+    names.name("10de", "2330")
+    (tmp_path / "usr/share/hwdata/pci.ids").unlink()
+    assert names.name("1d22", "3684").is_known

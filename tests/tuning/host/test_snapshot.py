@@ -1,0 +1,223 @@
+"""A snapshot replays as what it was made of, holds what was read and nothing private, and is written whole or not at all."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import stat
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from hosts.builder import write_shape
+from hosts.shapes import SHAPES
+
+from hicachectl.errors import UsageError
+from hicachectl.tuning.host.archive import MemoryRoot
+from hicachectl.tuning.host.flatten import flatten
+from hicachectl.tuning.host.places import facts_of, with_facts
+from hicachectl.tuning.host.read import read_machine
+from hicachectl.tuning.host.recording import NOT_RECORDED, RecordingRoot
+from hicachectl.tuning.host.root import HostRoot
+from hicachectl.tuning.host.snapshot import Written, open_root, write_snapshot
+
+ABOUT = {"tool_version": "0", "host": "h", "boot_id": None, "collected_at": "2026-11-29T14:02:11Z", "source": "live"}
+LIVE_ONLY = {"numa/mempolicy_calls", "host/architecture", "memory/page_bytes", "host/virtualisation", "host/container"}
+
+
+def snap(root: HostRoot, path: Path) -> tuple[Any, Written]:
+    recording = RecordingRoot(root)
+    machine = read_machine(recording)
+    return machine, write_snapshot(path, recording, machine, topo=b"{}\n", about=ABOUT)
+
+
+def contents(path: Path) -> dict[str, bytes | None]:
+    raw = zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read()
+    with tarfile.open(fileobj=io.BytesIO(raw)) as tar:
+        return {m.name: file.read() if (file := tar.extractfile(m) if m.isreg() else None) else None for m in tar}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_replayed_snapshot_is_the_machine_that_was_recorded(name: str, tmp_path: Path) -> None:
+    machine, written = snap(HostRoot(write_shape(name, tmp_path / name), name=name), tmp_path / "x.tar.zst")
+    again = read_machine(open_root(tmp_path / "x.tar.zst"))
+    assert again == machine
+    assert flatten(again) == flatten(machine)
+    assert written.probes == ()
+
+
+def test_the_live_host_replays_and_only_what_no_file_holds_is_a_probe(tmp_path: Path) -> None:
+    machine, written = snap(HostRoot(), tmp_path / "x.tar.zst")
+    root = open_root(tmp_path / "x.tar.zst")
+    assert read_machine(root) == machine
+    assert set(written.probes) <= LIVE_ONLY
+    assert root.collected_at == ABOUT["collected_at"]
+    assert not root.is_live
+
+
+def test_an_unpacked_snapshot_is_the_same_host_as_its_archive(tmp_path: Path) -> None:
+    machine, _ = snap(HostRoot(write_shape("config64", tmp_path / "h"), name="h"), tmp_path / "x.tar.zst")
+    raw = zstandard.ZstdDecompressor().stream_reader((tmp_path / "x.tar.zst").read_bytes()).read()
+    with tarfile.open(fileobj=io.BytesIO(raw)) as tar:
+        tar.extractall(tmp_path / "unpacked", filter="data")
+    assert read_machine(open_root(tmp_path / "unpacked")) == machine
+
+
+def test_the_manifest_names_every_file_with_size_and_sum_and_what_was_left_out(tmp_path: Path) -> None:
+    import hashlib
+
+    _, written = snap(HostRoot(write_shape("2n8x", tmp_path / "h"), name="h"), tmp_path / "x.tar.zst")
+    inside = contents(tmp_path / "x.tar.zst")
+    manifest = json.loads(inside["manifest.json"] or b"")
+    files = {name: content for name, content in inside.items() if content is not None and name != "manifest.json"}
+    assert {f["path"]: (f["size_bytes"], f["sha256"]) for f in manifest["files"]} == {
+        name: (len(content), hashlib.sha256(content).hexdigest()) for name, content in files.items()
+    }
+    assert {"topo.json", "probes.json", "proc/meminfo"} <= set(files)
+    assert [rule["what"] for rule in manifest["left_out"]]
+    assert manifest["collected_at"] == ABOUT["collected_at"]
+    assert written.sha256 == hashlib.sha256((tmp_path / "x.tar.zst").read_bytes()).hexdigest()
+
+
+def test_only_what_a_reader_asked_for_is_inside(tmp_path: Path) -> None:
+    host = write_shape("2n8x", tmp_path / "h")
+    (host / "etc").mkdir()
+    (host / "etc/shadow").write_text("root:x")
+    (host / "proc/meminfo.more").write_text("x")
+    snap(HostRoot(host, name="h"), tmp_path / "x.tar.zst")
+    inside = contents(tmp_path / "x.tar.zst")
+    assert "etc/shadow" not in inside
+    assert "proc/meminfo.more" not in inside
+
+
+def test_serials_addresses_server_names_and_secrets_are_not_inside(tmp_path: Path) -> None:
+    host = write_shape("8n8x-4up16", tmp_path / "h")
+    (host / "proc/cmdline").write_text(
+        "root=UUID=SECRET-1 ro iommu=pt ks.key=SECRET-2 transparent_hugepage=madvise -- SECRET-3\n"
+    )
+    mounts = host / "proc/self/mountinfo"
+    mounts.write_text(mounts.read_text() + "90 21 0:90 / /data rw - nfs4 SECRET-4:/export rw,addr=10.1.2.3\n")
+    card = next(host.glob("sys/devices/**/0000:23:00.0"))
+    config = bytearray((card / "config").read_bytes())
+    config[0x100:0x104] = (0x0003 | 1 << 16 | 0x148 << 20).to_bytes(4, "little")
+    config[0x104:0x10C] = b"SECRET-5"
+    (card / "config").write_bytes(bytes(config))
+    machine, _ = snap(HostRoot(host, name="h"), tmp_path / "x.tar.zst")
+    inside = contents(tmp_path / "x.tar.zst")
+    assert not [name for name, content in inside.items() if b"SECRET" in (content or b"") or "SECRET" in name]
+    assert b"10.1.2.3" not in (inside["proc/self/mountinfo"] or b"")
+    assert machine.host.pinned["iommu"].value == "pt"
+    assert machine.host.pinned["transparent_hugepage"].value == "madvise"
+
+
+def test_a_serial_number_answers_that_it_was_left_out(tmp_path: Path) -> None:
+    (tmp_path / "sys/class/net/eth0").mkdir(parents=True)
+    (tmp_path / "sys/class/net/eth0/address").write_text("00:11:22:33:44:55\n")
+    (tmp_path / "sys/class/net/enx001122334455").mkdir()
+    recording = RecordingRoot(HostRoot(tmp_path, name="h"))
+    assert recording.text("/sys/class/net/eth0/address").reason == NOT_RECORDED
+    assert recording.names("/sys/class/net").value == ("enx-left-out", "eth0")
+
+
+def test_a_recording_answers_the_same_when_the_host_moves_on(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    path = tmp_path / "proc/meminfo"
+    path.write_text("MemFree: 1 kB\n")
+    recording = RecordingRoot(HostRoot(tmp_path, name="h"))
+    first = recording.text("/proc/meminfo")
+    path.write_text("MemFree: 2 kB\n")
+    (tmp_path / "proc/more").write_text("")
+    assert recording.text("/proc/meminfo") == first
+    assert recording.data("/proc/meminfo", 3).value == b"Mem"
+    assert recording.contents()["/proc/meminfo"] == b"MemFree: 1 kB\n"
+
+
+def test_what_could_not_be_read_gives_the_same_reason_again(tmp_path: Path) -> None:
+    class Refusing(HostRoot):
+        def data(self, path: str, n_bytes: int) -> Any:
+            from hicachectl.tuning.host.facts import unknown
+
+            if path.endswith(("/meminfo", "/aer_dev_fatal")):
+                return unknown(path, "permission denied")
+            return super().data(path, n_bytes)
+
+    machine, _ = snap(Refusing(write_shape("2n8x", tmp_path / "h"), name="h"), tmp_path / "x.tar.zst")
+    assert machine.memory.total_bytes.reason == "permission denied"
+    assert read_machine(open_root(tmp_path / "x.tar.zst")) == machine
+
+
+def repack(path: Path, change: dict[str, bytes]) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name, content in {**contents(path), **change}.items():
+            if content is not None:
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+    path.write_bytes(zstandard.ZstdCompressor().compress(buffer.getvalue()))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"proc/meminfo": b"MemTotal: 9 kB\n"}, "sha256"),
+        ({"proc/added": b"x"}, "not in its manifest"),
+        ({"manifest.json": b"[1]"}, "no JSON object"),
+        ({"manifest.json": b'{"snapshot": 99, "files": []}'}, "version 99"),
+        ({"manifest.json": b'{"snapshot": 1, "files": 3}'}, "not iterable"),
+        ({"manifest.json": b"\xff"}, "decode"),
+    ],
+)
+def test_a_changed_archive_is_refused_with_the_reason(change: dict[str, bytes], why: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.tar.zst"
+    snap(HostRoot(write_shape("1n0x-vm", tmp_path / "h"), name="h"), path)
+    repack(path, change)
+    with pytest.raises(UsageError) as caught:
+        open_root(path)
+    assert why in (caught.value.why or "")
+    assert caught.value.where == str(path)
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "x.tar.zst").mkdir()  # a folder cannot be replaced by a file
+    root = HostRoot(write_shape("1n0x-vm", tmp_path / "h"), name="h")
+    with pytest.raises(UsageError, match="cannot write"):
+        snap(root, folder / "x.tar.zst")
+    assert os.listdir(folder) == ["x.tar.zst"]
+    with pytest.raises(UsageError, match="cannot write"):
+        snap(root, tmp_path / "missing" / "x.tar.zst")
+
+
+def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    snap(HostRoot(write_shape("1n0x-vm", tmp_path / "h"), name="h"), tmp_path / "x.tar.zst")
+    assert stat.S_IMODE((tmp_path / "x.tar.zst").stat().st_mode) == 0o600
+
+
+def test_places_are_listed_and_put_back(tmp_path: Path) -> None:
+    machine = read_machine(HostRoot(write_shape("8n8x-4up16", tmp_path / "h"), name="h"))
+    facts = facts_of(machine)
+    place = "devices/0000:63:00.0/config/ido_request"
+    other = facts["devices/0000:23:00.0/config/ido_request"]
+    assert facts[place].value is False
+    changed = with_facts(machine, {place: other, "nowhere/at/all": other})
+    assert {p for p, fact in facts_of(changed).items() if fact != facts[p]} == {place}
+    assert with_facts(machine, {}) == machine
+
+
+def test_an_archive_of_another_tool_needs_only_sys_or_proc_somewhere(tmp_path: Path) -> None:
+    host = write_shape("2n8x", tmp_path / "some-name")
+    with tarfile.open(tmp_path / "y.tar.bz2", "w:bz2") as tar:
+        tar.add(host, "some-name")
+    root = open_root(tmp_path / "y.tar.bz2")
+    assert isinstance(root, MemoryRoot)
+    assert (root.name, root.collected_at) == ("y", None)
+    assert read_machine(root) == read_machine(HostRoot(host, name="y"))
+    with tarfile.open(tmp_path / "z.tar", "w") as tar:
+        tar.add(host / "proc/meminfo", "some-name/meminfo")
+    with pytest.raises(UsageError, match="not used as a recorded host"):
+        open_root(tmp_path / "z.tar")

@@ -1,0 +1,474 @@
+"""Every code appears where it should, weighs what the machine makes it weigh, and stays away where nothing was read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hosts.machines import (
+    GIB,
+    accelerator,
+    change,
+    config,
+    device,
+    four_nodes,
+    link,
+    lost,
+    machine,
+    nic,
+    node,
+    paired,
+    port,
+    unread,
+    uplink,
+    with_device,
+)
+
+from hicachectl.tuning.finding import Finding, Sight
+from hicachectl.tuning.findings import CODES, judge, worst
+from hicachectl.tuning.host.facts import Fact, unknown
+from hicachectl.tuning.host.model import Machine, SlotKind
+
+ROOT, CARD, NIC = "0000:10:01.0", "0000:11:00.0", "0000:51:00.0"
+SAY_WHAT_IS_UNKNOWN = {"HC-NODE-UNKNOWN", "HC-NEED-ROOT", "HC-SUSPENDED", "HC-DEVICE-GONE"}
+
+
+def of(code: str, value: Machine) -> list[Finding]:
+    return [finding for finding in judge(value) if finding.code == code]
+
+
+def card(**new: Any) -> Machine:
+    return with_device(machine(), CARD, **new)
+
+
+def memory(**new: Any) -> Machine:
+    return machine(memory=new)
+
+
+def thp(**new: Any) -> Machine:
+    return machine(memory={"thp": change(machine().memory.thp, **new)})
+
+
+def shm(huge: Any, **new: Any) -> Machine:
+    mount = machine().memory.tmpfs[0]
+    mount = change(mount, huge=huge) if huge is not None else lost(mount, "huge")
+    return machine(memory={"tmpfs": (mount,), "thp": change(machine().memory.thp, **new)})
+
+
+def group(**new: Any) -> Machine:
+    return machine(memory={"cgroup": change(machine().memory.cgroup, **new)})
+
+
+def with_nic(on: int | None, **new: Any) -> Machine:
+    """Cards on every node, and one RDMA NIC."""
+    found = nic(NIC, "0000:50:01.0", node=on if on is not None else unknown("numa_node", "no such file"), **new)
+    return machine(*machine().devices, port("0000:50:01.0", node=0), found)
+
+
+def nodes(*changes: dict[str, Any], **numa: Any) -> Machine:
+    told = (*changes, {}, {}, {}, {})[:4]
+    return machine(
+        numa={"nodes": tuple(change(one, **new) for one, new in zip(four_nodes(), told, strict=True)), **numa}
+    )
+
+
+def on_node_zero(**numa: Any) -> Machine:
+    return machine(port(ROOT), accelerator(CARD, ROOT, node=0), numa=numa)
+
+
+def nvidia(**new: Any) -> Machine:
+    return replace(card(vendor="10de"), memory=change(machine().memory, **new))
+
+
+def gone() -> Machine:
+    why = "device gone (config reads all ones)"
+    return card(config=unread(config(), why))
+
+
+def short(config64: bool = True) -> Machine:
+    return card(config=change(unread(config(), "needs root (CAP_SYS_ADMIN)"), readable_bytes=64 if config64 else 256))
+
+
+def flagged(relaxed: bool | None, vendor: str = "8086") -> Machine:
+    found = config(relaxed_ordering=relaxed) if relaxed is not None else lost(config(), "relaxed_ordering")
+    return machine(port(ROOT, vendor=vendor, device="6f02"), accelerator(CARD, ROOT, config=found))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A machine that has a finding, and one in which the fact it rests on is not known."""
+
+    code: str
+    severity: str
+    has: Callable[[], Machine]
+    unknown: Callable[[], Machine]
+    both_values: tuple[str, ...] = ()
+
+
+CASES = (
+    Case("HC-DEVICE-GONE", "error", gone, lambda: card(config=unread(config())), ("all ones",)),
+    Case(
+        "HC-LINK-WIDTH", "error", lambda: card(link=link(now=8)), lambda: card(link=lost(link(8), "width_now")), ("x8", "x16")
+    ),
+    Case(
+        "HC-LINK-SPEED", "note", lambda: card(link=link(gt_s=2.5)), lambda: card(link=lost(link(gt_s=2.5), "speed_now_gt_s")),
+        ("2.5", "16", "idle?"),
+    ),
+    Case("HC-UPLINK-SHARED", "note", paired, lambda: replace(paired(), uplinks=()), ("29.3 GiB/s", "14.7 GiB/s")),
+    Case(
+        "HC-MPS-MISMATCH", "warn", lambda: paired({"max_payload_bytes": 512}),
+        lambda: paired(*[{"max_payload_bytes": unknown("config", "needs root")}] * 2), ("512", "256"),
+    ),
+    Case(
+        "HC-ASPM-ON", "warn", lambda: card(config=config(aspm="L1")), lambda: card(config=lost(config(), "aspm")), ("L1",)
+    ),
+    Case(
+        "HC-AER-RISING", "warn", lambda: card(aer={"fatal": Fact(2, "aer_dev_fatal")}),
+        lambda: card(aer={"fatal": unknown("aer_dev_fatal", "no such file")}), ("2 fatal",),
+    ),
+    Case(
+        "HC-BAR-SMALL", "note", lambda: card(bar_bytes=GIB // 4), lambda: lost_card("bar_bytes"), ("256.0 MiB",),
+    ),
+    Case(
+        "HC-IDO-OFF", "warn", lambda: paired(*[{"ido_request": False}] * 2),
+        lambda: paired(*[{"ido_request": unknown("config", "needs root")}] * 2), ("off (0; 1 is on)",),
+    ),
+    Case(
+        "HC-IDO-UNEQUAL", "warn", lambda: paired({"ido_request": False}),
+        lambda: paired({"ido_request": unknown("config", "needs root")}), ("on (1)", "off (0)"),
+    ),
+    Case("HC-RC-ORDER-UNKNOWN", "note", paired, lambda: replace(paired(), uplinks=()), ("Hygon",)),
+    Case(
+        "HC-RO-OFF", "note", lambda: card(config=config(relaxed_ordering=False)),
+        lambda: card(config=lost(config(), "relaxed_ordering")), ("off (0",),
+    ),
+    Case("HC-RO-FORBIDDEN", "warn", lambda: flagged(True), lambda: unnamed_root(), ("8086:6f02", "on (1)")),
+    Case(
+        "HC-ACS-REDIRECT", "warn", lambda: paired(acs_control=0x1D, acs_redirect=True),
+        lambda: paired(acs_control=unknown("config", "needs root"), acs_redirect=unknown("config", "needs root")), ("0x001d", "0"),
+    ),
+    Case(
+        "HC-NODE-UNKNOWN", "warn", lambda: lost_card("node", reason="firmware gives no node: '-1'"), machine, ("-1", "node 0")
+    ),
+    Case("HC-NIC-FAR", "warn", lambda: with_nic(0), lambda: with_nic(None), ("32", "16")),
+    Case(
+        "HC-INTERLEAVE-ALL", "warn", lambda: machine(numa={"process_policy": "interleave:0-3"}),
+        lambda: machine(numa={"process_policy": unknown("numa_maps", "permission denied")}), ("interleave:0-3", "default"),
+    ),
+    Case(
+        "HC-NUMA-BALANCING", "warn", lambda: machine(numa={"numa_balancing": 1}),
+        lambda: machine(numa={"numa_balancing": unknown("numa_balancing", "no such file")}), ("is 1", "0"),
+    ),
+    Case(
+        "HC-NODE-LOW", "note", lambda: nodes({}, {"memory_available_bytes": 20 * GIB}),
+        lambda: nodes(
+            {}, {"memory_available_bytes": unknown("meminfo", "none"), "memory_free_bytes": unknown("meminfo", "none")}
+        ),
+        ("20.0 GiB", "56.0 GiB"),
+    ),
+    Case(
+        "HC-BIND-HALF", "note", on_node_zero, lambda: with_device(on_node_zero(), CARD, node=unknown("numa_node", "none")),
+        ("64.0 GiB of 256.0 GiB", "1 of 4"),
+    ),
+    Case(
+        "HC-CPUSET", "warn", lambda: machine(numa={"allowed_nodes": (0, 1)}),
+        lambda: machine(numa={"allowed_nodes": unknown("status", "permission denied")}), ("2 of the host's 4",),
+    ),
+    Case("HC-NPS-MODE", "note", machine, lambda: machine(numa={"nodes_a_socket": unknown("cpu", "none")}), ("2 ", "1 ")),
+    Case(
+        "HC-MEMPOLICY-DENIED", "warn", lambda: machine(numa={"mempolicy_calls": False}),
+        lambda: machine(numa={"mempolicy_calls": unknown("set_mempolicy", "asked of a live host only")}), ("EPERM",),
+    ),
+    Case(
+        "HC-THP-OFF", "warn", lambda: thp(enabled="never"), lambda: thp(enabled=unknown("enabled", "no such file")),
+        ("never", "madvise"),
+    ),
+    Case(
+        "HC-THP-STALL", "warn", lambda: nodes({"free_huge_blocks": 512}),
+        lambda: nodes(*[{"free_huge_blocks": unknown("buddyinfo", "permission denied")}] * 4), ("2% of node 0", "50%"),
+    ),
+    Case("HC-SHM-4K", "warn", lambda: shm("never"), lambda: shm(None), ("huge=never", "huge=advise")),
+    Case(
+        "HC-CGROUP-LIMIT", "warn", lambda: group(memory_max_bytes=64 * GIB, memory_limited_by="/engine"),
+        lambda: group(memory_max_bytes=unknown("memory.max", "permission denied")), ("64.0 GiB", "256.0 GiB", "1.0 GiB"),
+    ),
+    Case(
+        "HC-MEMLOCK-LOW", "warn", lambda: replace(with_nic(0), memory=change(machine().memory, memlock_bytes=8 << 20)),
+        lambda: with_nic(0), ("8.0 MiB", "256.0 GiB"),
+    ),
+    Case(
+        "HC-HUGETLB-HELD", "warn", lambda: memory(hugetlb_bytes=16 * GIB, hugetlb_free_bytes=8 * GIB),
+        lambda: memory(hugetlb_bytes=16 * GIB, hugetlb_free_bytes=unknown("meminfo", "none")), ("8.0 GiB of 16.0 GiB",),
+    ),
+    Case(
+        "HC-PIN-LARGE", "warn", lambda: nvidia(total_bytes=1024 * GIB, available_bytes=900 * GIB),
+        lambda: nvidia(total_bytes=unknown("meminfo", "none")), ("512.0 GiB", "1.0 TiB"),
+    ),
+    Case(
+        "HC-KERNEL-GUP", "warn", lambda: machine(host={"kernel": "6.11.0-8-generic"}),
+        lambda: machine(host={"kernel": unknown("osrelease", "none")}), ("6.11.0-8-generic", "6.13"),
+    ),
+    Case(
+        "HC-IOMMU-STRICT", "warn", lambda: card(iommu_domain="DMA"), lambda: lost_card("iommu_domain"), ("DMA", "identity")
+    ),
+    Case(
+        "HC-IOMMU-TRANSLATED", "note", lambda: card(iommu_domain="DMA-FQ"), lambda: lost_card("iommu_domain"),
+        ("DMA-FQ", "identity"),
+    ),
+    Case(
+        "HC-CSTATE-DEEP", "note", lambda: machine(host={"deepest_idle_state": "C6", "deepest_idle_exit_us": 190}),
+        lambda: machine(host={"deepest_idle_exit_us": unknown("cpuidle", "none")}), ("190 us", "100 us"),
+    ),
+    Case(
+        "HC-CONTAINER", "note", lambda: machine(host={"container": "docker"}),
+        lambda: machine(host={"container": unknown("cgroup", "none")}), ("docker",),
+    ),
+    Case("HC-NEED-ROOT", "note", short, lambda: short(config64=False), ("64 bytes", "256 or 4096")),
+    Case(
+        "HC-SUSPENDED", "note", lambda: card(runtime_status="suspended", config=unread(config(), "asleep")),
+        lambda: lost_card("runtime_status"), ("suspended", "active"),
+    ),
+    Case("HC-VF", "note", lambda: card(is_vf=True), lambda: lost_card("is_vf"), ("virtual",)),
+)  # fmt: skip
+
+
+def lost_card(name: str, reason: str = "no such file") -> Machine:
+    before = machine()
+    old = next(d for d in before.devices if d.address == CARD)
+    return with_device(before, CARD, **{name: unknown(getattr(old, name).source, reason)})
+
+
+def unnamed_root() -> Machine:
+    return machine(lost(port(ROOT, vendor="8086", device="6f02"), "device"), accelerator(CARD, ROOT))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.code)
+def test_a_code_appears_with_its_weight_both_values_a_subject_a_source_and_one_command(case: Case) -> None:
+    (found, *_) = of(case.code, case.has())
+    assert found.severity == case.severity
+    assert [word for word in case.both_values if word not in found.message] == []
+    assert found.subject
+    assert found.source
+    assert found.hint
+    assert "\n" not in found.hint
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.code)
+def test_a_code_stays_away_where_what_it_rests_on_is_not_known(case: Case) -> None:
+    assert of(case.code, case.unknown()) == []
+
+
+def test_every_code_has_a_case_and_a_page() -> None:
+    assert sorted(case.code for case in CASES) == sorted(CODES)
+    pages = {path.stem for path in (Path(__file__).parents[2] / "hicachectl/explain").glob("*.md")}
+    assert set(CODES) - pages == set()
+
+
+def test_a_machine_with_nothing_wrong_has_nothing_but_its_node_mode_to_tell() -> None:
+    assert [finding.code for finding in judge(machine())] == ["HC-NPS-MODE"]
+
+
+def test_a_machine_of_which_nothing_could_be_read_is_not_called_good_or_bad() -> None:
+    told = {finding.code for finding in judge(unread(machine()))}
+    assert told <= SAY_WHAT_IS_UNKNOWN
+    told = {finding.code for finding in judge(unread(machine(), "permission denied"))}
+    assert "HC-NEED-ROOT" in told
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if isinstance(value, Fact):
+        yield path
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from places(getattr(value, field.name), (*path, field.name))
+    elif isinstance(value, (tuple, dict)):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from places(item, (*path, key))
+
+
+def without(value: Any, path: tuple[Any, ...]) -> Any:
+    if not path:
+        return unknown(value.source, "no such file")
+    key, *rest = path
+    if isinstance(value, tuple):
+        return tuple(without(item, tuple(rest)) if i == key else item for i, item in enumerate(value))
+    if isinstance(value, dict):
+        return {k: without(item, tuple(rest)) if k == key else item for k, item in value.items()}
+    return replace(value, **{key: without(getattr(value, key), tuple(rest))})
+
+
+@pytest.mark.parametrize(
+    "whole", [machine(), paired({"ido_request": False}, acs_redirect=True), with_nic(0), on_node_zero()], ids=range(4)
+)
+def test_a_fact_that_cannot_be_read_adds_no_code_but_those_that_say_so(whole: Machine) -> None:
+    before = {finding.code for finding in judge(whole)}
+    if "HC-IDO-UNEQUAL" in before:
+        before.add("HC-IDO-OFF")  # of two cards, one off and one not known
+    for path in places(whole):
+        after = {finding.code for finding in judge(without(whole, path))}
+        assert after - before <= SAY_WHAT_IS_UNKNOWN, path
+
+
+# -- weight by context ------------------------------------------------------------------------------------------------
+
+
+def weights(code: str, value: Machine) -> list[str]:
+    return [finding.severity for finding in of(code, value)]
+
+
+def test_a_narrow_link_is_an_error_for_an_accelerator_a_warning_for_a_disk_a_note_where_the_slot_ends() -> None:
+    for kind, severity in ((SlotKind.ACCELERATOR, "error"), (SlotKind.NVME, "warn")):
+        narrow = machine(port(ROOT, link=link(now=2)), device(CARD, ROOT, kind=kind, link=link(now=2)))
+        assert weights("HC-LINK-WIDTH", narrow) == [severity]
+    slot = machine(port(ROOT, link=link(now=8, most=8)), accelerator(CARD, ROOT, link=link(now=8)))
+    assert weights("HC-LINK-WIDTH", slot) == ["note"]
+    half_known = machine(port(ROOT, link=unread(link())), accelerator(CARD, ROOT, link=link(now=8)))
+    assert weights("HC-LINK-WIDTH", half_known) == ["note"]
+
+
+def test_a_small_card_in_a_wide_slot_is_no_finding() -> None:
+    fits = machine(port(ROOT, link=link(now=4)), device(CARD, ROOT, kind=SlotKind.NVME, link=link(now=4, most=4)))
+    assert of("HC-LINK-WIDTH", fits) == []
+
+
+def test_ordering_bits_are_warned_of_behind_a_shared_uplink_and_noted_elsewhere() -> None:
+    alone = machine(
+        port(ROOT), accelerator(CARD, ROOT, config=config(ido_request=False)),
+        port("0000:20:01.0"), accelerator("0000:21:00.0", "0000:20:01.0"),
+    )  # fmt: skip
+    assert weights("HC-IDO-UNEQUAL", alone) == ["note"]
+    assert weights("HC-IDO-OFF", card(config=config(ido_request=False))) == []
+    off = machine(port(ROOT), accelerator(CARD, ROOT, config=config(ido_request=False)))
+    assert weights("HC-IDO-OFF", off) == ["note"]
+
+
+def test_an_uplink_that_is_off_says_when_another_is_on() -> None:
+    first, second = paired(*[{"ido_request": False}] * 2), machine()
+    both = replace(first, devices=(*first.devices, *second.devices[:2]))
+    (found,) = of("HC-IDO-OFF", both)
+    assert found.message.endswith("on behind another uplink")
+    assert found.subject == "0000:21:00.0"
+
+
+def test_the_bits_of_a_virtual_function_are_not_judged() -> None:
+    assert of("HC-IDO-OFF", card(is_vf=True, config=config(ido_request=False))) == []
+
+
+def test_relaxed_ordering_that_is_off_under_a_flagged_port_is_as_it_should_be() -> None:
+    assert weights("HC-RO-FORBIDDEN", flagged(False)) == ["note"]
+    assert of("HC-RO-OFF", flagged(False)) == []
+    assert of("HC-RO-FORBIDDEN", flagged(True, vendor="1d94")) == []
+
+
+def test_errors_that_were_corrected_are_a_note() -> None:
+    assert weights("HC-AER-RISING", card(aer={"correctable": Fact(7, "aer_dev_correctable")})) == ["note"]
+
+
+def test_a_missing_node_matters_less_for_a_disk_and_not_where_there_is_one_node() -> None:
+    lost_disk = lost(device("0000:60:00.0", kind=SlotKind.NVME), "node")
+    assert weights("HC-NODE-UNKNOWN", machine(*machine().devices, lost_disk)) == ["note"]
+    one = {"nodes": (node(0, {0: 10}),), "nodes_a_socket": 1, "sockets": 1}
+    assert of("HC-NODE-UNKNOWN", machine(lost_disk, numa=one)) == []
+
+
+def test_tables_nobody_can_believe_are_told() -> None:
+    flat = nodes(*[{"distances": dict.fromkeys(range(4), 10)}] * 4)
+    assert [f.subject for f in of("HC-NODE-UNKNOWN", flat)] == ["node distances"]
+    twice = nodes(*[{"cpus": tuple(range(8))}] * 4)
+    assert [f.subject for f in of("HC-NODE-UNKNOWN", twice)] == ["node CPUs"]
+    zero = machine(*(change(d, node=0) for d in machine().devices))
+    assert [f.subject for f in of("HC-NODE-UNKNOWN", zero)] == ["host"]
+
+
+def test_a_nic_on_the_same_socket_is_near() -> None:
+    assert [f.subject for f in of("HC-NIC-FAR", with_nic(1))] == ["node 2", "node 3"]
+
+
+def test_host_settings_weigh_less_without_accelerators() -> None:
+    bare = replace(machine(), devices=())
+    for value, code in (
+        (replace(bare, numa=change(bare.numa, numa_balancing=1)), "HC-NUMA-BALANCING"),
+        (replace(bare, host=change(bare.host, kernel="6.12.1")), "HC-KERNEL-GUP"),
+        (replace(bare, memory=shm("never").memory), "HC-SHM-4K"),
+    ):
+        assert weights(code, value) == ["note"]
+
+
+@pytest.mark.parametrize(("kernel", "hit"), [("6.10.9", False), ("6.11.0", True), ("6.13.7", True), ("6.14.0", False)])
+def test_the_kernels_with_the_pin_fault_are_6_11_to_6_13(kernel: str, hit: bool) -> None:
+    assert bool(of("HC-KERNEL-GUP", machine(host={"kernel": kernel}))) is hit
+
+
+def test_never_at_the_top_with_always_for_two_megabytes_is_not_off() -> None:
+    sizes = {"hugepages-2048kB/enabled": Fact("always", "hugepages-2048kB/enabled")}
+    assert of("HC-THP-OFF", thp(enabled="never", sizes=sizes)) == []
+
+
+def test_a_launcher_that_switched_huge_pages_off_is_found() -> None:
+    (found,) = of("HC-THP-OFF", thp(process_enabled=False))
+    assert found.source == "/proc/self/status"
+
+
+def test_force_and_deny_reach_past_the_mount_option() -> None:
+    assert of("HC-SHM-4K", shm("never", shmem_enabled="force")) == []
+    assert weights("HC-SHM-4K", shm("advise", shmem_enabled="deny")) == ["warn"]
+
+
+def test_a_process_that_may_lock_everything_is_not_warned_of_the_limit() -> None:
+    limited = replace(with_nic(0), memory=change(machine().memory, memlock_bytes=8 << 20))
+    assert of("HC-MEMLOCK-LOW", replace(limited, host=change(limited.host, capabilities=("CAP_IPC_LOCK",)))) == []
+    assert of("HC-MEMLOCK-LOW", replace(limited, host=lost(limited.host, "capabilities"))) == []
+
+
+def test_one_registration_of_512_gib_is_a_hazard_only_with_the_driver_it_was_reported_for() -> None:
+    assert of("HC-PIN-LARGE", memory(total_bytes=1024 * GIB, available_bytes=900 * GIB)) == []
+    assert weights("HC-PIN-LARGE", nvidia(total_bytes=1024 * GIB, available_bytes=100 * GIB)) == ["note"]
+
+
+# -- order ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_worst_comes_first_and_the_order_does_not_change() -> None:
+    bad = change(machine().numa, numa_balancing=1)
+    value = replace(card(link=link(now=8), iommu_domain="DMA"), numa=bad)
+    told = [(finding.severity, finding.code) for finding in judge(value)]
+    assert told == [
+        ("error", "HC-LINK-WIDTH"),
+        ("warn", "HC-NUMA-BALANCING"),
+        ("warn", "HC-IOMMU-STRICT"),
+        ("note", "HC-NPS-MODE"),
+    ]
+    assert judge(value) == judge(value)
+    assert worst(judge(value)) == "error"
+    assert worst(()) is None
+
+
+def test_a_link_shared_by_many_is_judged_once_and_named_by_its_uplink() -> None:
+    pair = paired()
+    narrow = with_device(pair, "0000:21:00.0", link=link(now=8))
+    (found,) = of("HC-LINK-WIDTH", narrow)
+    assert (found.subject, found.severity) == ("0000:21:00.0", "error")
+    assert "0000:23:00.0 and 0000:24:00.0" in found.message
+
+
+def test_the_inside_of_a_switch_is_no_link_whether_its_types_were_read_or_not() -> None:
+    for value in (
+        paired(),
+        replace(paired(), devices=tuple(replace(d, config=unread(d.config)) for d in paired().devices)),
+    ):
+        ends = [(one.upper.address if one.upper else None, one.lower.address) for one in Sight(value).links]
+        assert ends == [
+            ("0000:20:01.0", "0000:21:00.0"),
+            ("0000:22:00.0", "0000:23:00.0"),
+            ("0000:22:01.0", "0000:24:00.0"),
+        ]
+
+
+def test_an_uplink_whose_capacity_holds_all_members_is_not_called_shared() -> None:
+    pair = paired()
+    cards = tuple(d for d in pair.devices if d.kind == SlotKind.ACCELERATOR)
+    wide = uplink(cards, "0000:21:00.0", "0000:20:01.0", oversubscription=1.0)
+    assert of("HC-UPLINK-SHARED", replace(pair, uplinks=(wide,))) == []

@@ -1,0 +1,388 @@
+"""A recorded host in an archive, read into memory as untrusted data: nothing of it ever touches the file system.
+
+Taken: regular files, folders, and relative links that stay inside. Left aside and counted: devices, pipes, hard links,
+links that lead out. Refused as a whole: a member whose name leads out, and an archive over one of the bounds below.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tarfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, cast
+
+from hicachectl.errors import UsageError
+from hicachectl.tuning.host.facts import Fact, known, unknown
+from hicachectl.tuning.host.root import HostRoot
+
+__all__ = ["Bounds", "MemoryRoot", "Tree", "read_archive"]
+
+_MAGIC = {b"\x28\xb5\x2f\xfd": "zst", b"BZh": "bz2", b"\x1f\x8b": "gz", b"\xfd7zXZ\x00": "xz"}
+_MAX_WINDOW_BYTES = 128 << 20  # what zstd -19 --long=27 writes; bounds the memory of unpacking
+_MAX_TIME_S = 1e11  # later than any clock's year
+_MAX_LINKS = 40  # as the kernel allows in one path
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How much an archive may hold: all of a 500-function host is a few MiB, so these are far away from any real one."""
+
+    members: int = 200_000
+    file_bytes: int = 16 << 20
+    total_bytes: int = 256 << 20
+    """Unpacked, headers and padding included."""
+    name_bytes: int = 4096
+
+
+@dataclass
+class Tree:
+    """Files, links and folders by absolute path; `skipped` counts what was left aside, by what it was."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+    folders: dict[str, set[str]] = field(default_factory=lambda: {"/": set()})
+    skipped: dict[str, int] = field(default_factory=dict)
+    newest_s: float = 0.0
+    """Newest modification time among the files, seconds since 1970."""
+
+    def add_folder(self, path: str) -> None:
+        """Add a folder and those above it. Changes the tree."""
+        while path not in self.folders:
+            self.folders[path] = set()
+            above, _, name = path.rpartition("/")
+            above = above or "/"
+            if above in self.folders:
+                self.folders[above].add(name)
+                return
+            self.add_folder(above)
+            self.folders[above].add(name)
+
+    def add_file(self, path: str, content: bytes) -> None:
+        """Add a file, replacing what had its name. Changes the tree."""
+        self._add_name(path)
+        self.files[path] = content
+
+    def add_link(self, path: str, target: str) -> None:
+        """Add a symbolic link, replacing what had its name. Changes the tree."""
+        self._add_name(path)
+        self.links[path] = target
+
+    def below(self, path: str) -> Tree:
+        """Return the part under a folder, which becomes its root. Does not modify this tree."""
+        if path == "/":
+            return self
+        part = Tree(skipped=self.skipped, newest_s=self.newest_s)
+        start = len(path)
+        part.files = {p[start:]: c for p, c in self.files.items() if p.startswith(path + "/")}
+        part.links = {p[start:]: t for p, t in self.links.items() if p.startswith(path + "/")}
+        part.folders = {p[start:] or "/": n for p, n in self.folders.items() if p == path or p.startswith(path + "/")}
+        return part
+
+    def skip(self, kind: str) -> None:
+        """Count one member that is left aside. Changes the tree."""
+        self.skipped[kind] = self.skipped.get(kind, 0) + 1
+
+    def real(self, path: str, *, last: bool = True) -> str:
+        """Follow the links in a path, the last part only when `last`. Raises OSError as the kernel would."""
+        parts = [p for p in reversed(path.split("/")) if p and p != "."]
+        here, followed = "/", 0
+        while parts:
+            part = parts.pop()
+            if part == "..":
+                here = here.rpartition("/")[0] or "/"
+                continue
+            if part == ".":
+                continue
+            names = self.folders.get(here)
+            if names is None:
+                raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+            if part not in names:
+                raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+            there = f"{here}/{part}" if here != "/" else f"/{part}"
+            target = self.links.get(there)
+            if target is None or (not parts and not last):
+                here = there
+                continue
+            followed += 1
+            if followed > _MAX_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            here = "/" if target.startswith("/") else here
+            parts.extend(p for p in reversed(target.split("/")) if p)
+        return here
+
+    def made(self, path: str) -> str:
+        """Follow the links above the last part of a path and make the folders that are not there. Changes the tree."""
+        above, _, name = path.rpartition("/")
+        here, waiting, followed = "/", [p for p in reversed(above.split("/")) if p], 0
+        while waiting:
+            part = waiting.pop()
+            if part == "..":
+                here = here.rpartition("/")[0] or "/"
+                continue
+            there = f"{here}/{part}" if here != "/" else f"/{part}"
+            if there in self.links and followed < _MAX_LINKS:
+                followed += 1
+                target = self.links[there]
+                here = "/" if target.startswith("/") else here
+                waiting.extend(p for p in reversed(target.split("/")) if p and p != ".")
+            else:
+                self.add_folder(there)
+                here = there
+        return f"{here}/{name}" if here != "/" else f"/{name}"
+
+    def _add_name(self, path: str) -> None:
+        above, _, name = path.rpartition("/")
+        self.add_folder(above or "/")
+        self.folders[above or "/"].add(name)
+        self.files.pop(path, None)
+        self.links.pop(path, None)
+
+
+class MemoryRoot(HostRoot):
+    """A recorded host held in memory.
+
+    `refused`: why a (file | folder | link, path) could not be read when it was recorded. `listings`: the names of
+    folders as they were, also of entries that were not recorded. `present`: paths that were there, no more known.
+    `probes`: facts that no file holds, by their place in the model. `collected_at`: UTC, when it was recorded.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        *,
+        name: str,
+        refused: Mapping[tuple[str, str], str] | None = None,
+        listings: Mapping[str, tuple[str, ...]] | None = None,
+        present: frozenset[str] = frozenset(),
+        probes: Mapping[str, Fact[Any]] | None = None,
+        collected_at: str | None = None,
+    ) -> None:
+        super().__init__(Path("/"), name=name)
+        self.tree = tree
+        self.refused = refused or {}
+        self.listings = listings or {}
+        self.present = present
+        self.probes = probes or {}
+        self.collected_at = collected_at
+
+    def newest_s(self) -> float | None:
+        """Newest date among the recorded files, seconds since 1970; None where the archive has none."""
+        return self.tree.newest_s if 0 < self.tree.newest_s < _MAX_TIME_S else None
+
+    def at(self, path: str) -> Path:
+        """Return the path inside the recording: there is no real one. Pure."""
+        return Path(path)
+
+    def data(self, path: str, n_bytes: int) -> Fact[bytes]:
+        """Read up to `n_bytes` from the start of a recorded file."""
+        if ("file", path) in self.refused:
+            return unknown(path, self.refused["file", path])
+        try:
+            real = self.tree.real(path)
+            content = self.tree.files.get(real)
+            if content is None:
+                raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+        except OSError as error:
+            return unknown(path, self._why(path, error))
+        found = content[:n_bytes]
+        self.touched.files[path] = max(self.touched.files.get(path, 0), len(found))
+        return known(found, path)
+
+    def piece(self, path: str, offset: int, n_bytes: int) -> Fact[bytes]:
+        """Read up to `n_bytes` at an offset of a recorded file."""
+        if ("piece", path) in self.refused:
+            return unknown(path, self.refused["piece", path])
+        return self.data(path, offset + n_bytes).then(lambda found: found[offset:])
+
+    def names(self, path: str) -> Fact[tuple[str, ...]]:
+        """List a recorded folder, sorted."""
+        if ("folder", path) in self.refused:
+            return unknown(path, self.refused["folder", path])
+        if path in self.listings:
+            return known(self.listings[path], path)
+        try:
+            there = self.tree.folders.get(self.tree.real(path))
+            if there is None:
+                raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        except OSError as error:
+            return unknown(path, self._why(path, error))
+        self.touched.folders.add(path)
+        return known(tuple(sorted(there)), path)
+
+    def link(self, path: str) -> Fact[str]:
+        """Return where a recorded link points, as written in it."""
+        if ("link", path) in self.refused:
+            return unknown(path, self.refused["link", path])
+        try:
+            target = self.tree.links.get(self.tree.real(path, last=False))
+            if target is None:
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        except OSError as error:
+            return unknown(path, self._why(path, error))
+        self.touched.links.add(path)
+        return known(target, path)
+
+    def exists(self, path: str) -> bool:
+        """Whether something was recorded there, or listed."""
+        try:
+            self.tree.real(path, last=False)
+        except OSError:
+            if path in self.present:
+                return True
+            self.touched.missing.add(path)
+            return False
+        return True
+
+
+def read_archive(path: Path, *, bounds: Bounds | None = None) -> Tree:
+    """Read a tar archive (plain, .zst, .bz2, .gz, .xz by its first bytes) into memory.
+
+    Raises UsageError naming the archive and the member when it is no archive, broken, over a bound, or leads out.
+    """
+    limits = bounds or Bounds()
+    tree, members = Tree(), 0
+    try:
+        with _opened(path, limits) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
+            for member in tar:
+                members += 1
+                if members > limits.members:
+                    raise _refused(path, f"it has more than {limits.members:,} members")
+                _take(tree, tar, member, path, limits)
+    except (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError) as error:
+        raise _refused(path, f"it cannot be read: {error}") from error
+    except OSError as error:
+        raise UsageError(
+            "cannot read it", where=str(path), why=error.strerror, hint="name a readable archive"
+        ) from error
+    return tree
+
+
+def _take(tree: Tree, tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path, limits: Bounds) -> None:
+    parts = [p for p in member.name.split("/") if p not in ("", ".")]
+    if member.name.startswith("/") or ".." in parts or "\0" in member.name:
+        raise _refused(path, f"its member {member.name!r} leads out of it")
+    if len(member.name) > limits.name_bytes:
+        raise _refused(path, f"a member's name has {len(member.name):,} characters")
+    name = "/" + "/".join(parts)
+    if member.isdir():
+        if name in tree.files:
+            raise _refused(path, f"its member {member.name!r} is a folder and a file")
+        if parts:
+            tree.add_folder(name)
+    elif member.isreg() and not member.issparse():
+        if member.size > limits.file_bytes:
+            raise _refused(path, f"its member {member.name!r} has {member.size:,} bytes, over {limits.file_bytes:,}")
+        content = cast(IO[bytes], tar.extractfile(member)).read()
+        if not parts or len(content) != member.size:
+            raise _refused(path, f"its member {member.name!r} is cut short")
+        if name in tree.folders:
+            raise _refused(path, f"its member {member.name!r} is a folder and a file")
+        tree.newest_s = max(tree.newest_s, float(member.mtime))
+        tree.add_file(name, content)
+    elif member.issym() and parts and _stays_inside(name, member.linkname) and name not in tree.folders:
+        tree.add_link(name, member.linkname)
+    else:
+        tree.skip("link that leads out" if member.issym() else "hard link" if member.islnk() else "special file")
+
+
+def _stays_inside(name: str, target: str) -> bool:
+    """Whether a relative link, read by its words alone, stays under the archive's top. Pure."""
+    depth = name.count("/") - 1
+    if target.startswith("/") or not target:
+        return False
+    for part in target.split("/"):
+        if part == "..":
+            depth -= 1
+        elif part not in ("", "."):
+            depth += 1
+        if depth < 0:
+            return False
+    return True
+
+
+def _refused(path: Path, why: str) -> UsageError:
+    return UsageError(
+        "not used as a recorded host",
+        where=str(path),
+        why=why,
+        hint="make one with: hicachectl topo snapshot FILE.tar.zst",
+    )
+
+
+class _Counted:
+    """A stream that stops when more comes out of it than allowed: a small archive can unpack to anything."""
+
+    def __init__(self, stream: IO[bytes], limit: int, path: Path) -> None:
+        self._stream, self._left, self._path, self._limit = stream, limit, path, limit
+
+    def read(self, size: int = -1) -> bytes:
+        piece = self._stream.read(size if 0 <= size <= self._left else self._left + 1)
+        self._left -= len(piece)
+        if self._left < 0:
+            raise _refused(self._path, f"it unpacks to more than {self._limit:,} bytes")
+        return piece
+
+
+@contextmanager
+def _opened(path: Path, limits: Bounds) -> Iterator[Any]:
+    import stat
+
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe in its place must not hang us
+    with open(handle, "rb") as raw:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise _refused(path, "it is not a regular file")
+        head = raw.read(8)
+        raw.seek(0)
+        kind = next((k for magic, k in _MAGIC.items() if head.startswith(magic)), "tar")
+        with _unpacked(raw, kind, path) as stream:
+            yield _Counted(stream, limits.total_bytes, path)
+
+
+def _unpacked(raw: IO[bytes], kind: str, path: Path) -> Any:
+    if kind == "zst":
+        try:
+            import zstandard
+        except ImportError as error:
+            raise UsageError(
+                "a .zst archive needs the library zstandard", where=str(path), why="it is not installed",
+                hint="pip install zstandard, or unpack it elsewhere and give the folder to --root",
+            ) from error  # fmt: skip
+        reader = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).stream_reader(raw)
+        return _Quiet(reader, zstandard.ZstdError)
+    if kind == "bz2":
+        import bz2
+
+        return _Quiet(bz2.BZ2File(raw), OSError)
+    if kind == "gz":
+        import gzip
+        import zlib
+
+        return _Quiet(gzip.GzipFile(fileobj=raw), OSError, zlib.error)
+    if kind == "xz":
+        import lzma
+
+        return _Quiet(lzma.LZMAFile(raw), lzma.LZMAError)
+    return _Quiet(raw)
+
+
+class _Quiet:
+    """A decompressor whose complaints about broken data are ValueError."""
+
+    def __init__(self, stream: Any, *errors: type[Exception]) -> None:
+        self._stream, self._errors = stream, errors
+
+    def __enter__(self) -> _Quiet:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._stream.close()
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return bytes(self._stream.read(size))
+        except self._errors as error:
+            raise ValueError(str(error)) from error

@@ -1,0 +1,112 @@
+"""A root that keeps what is read through it, so that a snapshot holds those very bytes and not a second look."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hicachectl.tuning.host.facts import Fact, known, unknown
+from hicachectl.tuning.host.privacy import is_private, public, public_names
+from hicachectl.tuning.host.root import HostRoot
+
+__all__ = ["NOT_RECORDED", "RecordingRoot"]
+
+NOT_RECORDED = "left out of a snapshot"
+
+
+class RecordingRoot(HostRoot):
+    """Reads through another root and remembers every answer; a path is read once and answers the same ever after.
+
+    Private content is removed before a reader sees it: what is read here is what a replay reads.
+    """
+
+    def __init__(self, inner: HostRoot) -> None:
+        super().__init__(inner.path, name=inner.name)
+        self.inner = inner
+        self.touched = inner.touched
+        self.files: dict[str, bytes] = {}
+        self.listings: dict[str, tuple[str, ...]] = {}
+        self.targets: dict[str, str] = {}
+        self.refused: dict[tuple[str, str], str] = {}
+        """(file | piece | folder | link, path) -> why it could not be read, where it was not simply missing."""
+        self._asked_bytes: dict[str, int] = {}
+        self._pieces: dict[tuple[str, int, int], bytes] = {}
+        self._there: dict[str, bool] = {}
+
+    def at(self, path: str) -> Path:
+        """Return the real path under the inner root."""
+        return self.inner.at(path)
+
+    def data(self, path: str, n_bytes: int) -> Fact[bytes]:
+        """Read a file once, and answer from memory afterwards unless more of it is asked for."""
+        if is_private(path):
+            self.refused["file", path] = NOT_RECORDED
+            return unknown(path, NOT_RECORDED)
+        if path in self.files and (
+            n_bytes <= self._asked_bytes[path] or len(self.files[path]) < self._asked_bytes[path]
+        ):
+            return known(self.files[path][:n_bytes], path)
+        found = self.inner.data(path, n_bytes)
+        if found.value is None:
+            self._remember("file", path, found)
+            return found
+        cleaned = public(path, found.value)
+        self.files[path], self._asked_bytes[path] = cleaned, n_bytes
+        return known(cleaned, path)
+
+    def piece(self, path: str, offset: int, n_bytes: int) -> Fact[bytes]:
+        """Read a piece of a file once. Of what lies between pieces nothing is recorded: it reads as zero."""
+        if (path, offset, n_bytes) in self._pieces:
+            return known(self._pieces[path, offset, n_bytes], path)
+        found = self.inner.piece(path, offset, n_bytes)
+        if found.value is None:
+            self._remember("piece", path, found)
+        else:
+            self._pieces[path, offset, n_bytes] = found.value
+        return found
+
+    def contents(self) -> dict[str, bytes]:
+        """Every recorded file, its pieces put in their places."""
+        files = dict(self.files)
+        for (path, offset, _), content in sorted(self._pieces.items()):
+            whole = bytearray(files.get(path, b"")).ljust(offset, b"\0")
+            whole[offset : offset + len(content)] = content
+            files[path] = bytes(whole)
+        return files
+
+    def names(self, path: str) -> Fact[tuple[str, ...]]:
+        """List a folder once."""
+        if path in self.listings:
+            return known(self.listings[path], path)
+        found = self.inner.names(path)
+        if found.value is None:
+            self._remember("folder", path, found)
+            return found
+        self.listings[path] = public_names(found.value)
+        return known(self.listings[path], path)
+
+    def link(self, path: str) -> Fact[str]:
+        """Read a link once."""
+        if path in self.targets:
+            return known(self.targets[path], path)
+        found = self.inner.link(path)
+        if found.value is None:
+            self._remember("link", path, found)
+        else:
+            self.targets[path] = found.value
+        return found
+
+    def exists(self, path: str) -> bool:
+        """Look once whether something is there."""
+        if path not in self._there:
+            self._there[path] = self.inner.exists(path)
+        return self._there[path]
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """Paths that were only asked whether they exist, and do."""
+        return tuple(sorted(path for path, there in self._there.items() if there))
+
+    def _remember(self, kind: str, path: str, found: Fact[Any]) -> None:
+        if found.reason is not None and path not in self.inner.touched.missing:
+            self.refused[kind, path] = found.reason

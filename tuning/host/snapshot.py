@@ -1,0 +1,317 @@
+"""A host in one file: `record` -> `write_snapshot`, and `open_root` for whatever `--root` names.
+
+    manifest.json   what is in it, sizes and sha256; what was left out; what could not be read; folder listings
+    topo.json       the document of the same read
+    probes.json     facts that no file holds, by their place in the model
+    sys/ proc/ ...  exactly what the readers read, links relative
+
+Nothing here raises for a host that cannot be read; UsageError for a file of the user's that cannot be used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import tarfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hicachectl.errors import InvariantBroken, UsageError
+from hicachectl.tuning.host.archive import Bounds, MemoryRoot, Tree, read_archive
+from hicachectl.tuning.host.facts import Confidence, Fact
+from hicachectl.tuning.host.model import Machine
+from hicachectl.tuning.host.places import facts_of
+from hicachectl.tuning.host.privacy import RULES
+from hicachectl.tuning.host.read import read_machine
+from hicachectl.tuning.host.recording import RecordingRoot
+from hicachectl.tuning.host.root import HostRoot
+
+__all__ = ["MANIFEST", "Member", "Written", "open_root", "recorded_root", "snapshot_members", "write_snapshot"]
+
+MANIFEST, TOPO, PROBES = "manifest.json", "topo.json", "probes.json"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Member:
+    """One file of a snapshot."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Written:
+    """A finished snapshot: its files, and the file it is in."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+    members: tuple[Member, ...]
+    n_links: int
+    probes: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...] = RULES
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def open_root(path: Path | None, *, bounds: Bounds | None = None) -> HostRoot:
+    """Open what `--root` names: None is the live host, else a folder, or an archive of a recorded host.
+
+    An archive is read into memory as untrusted data. Raises UsageError when it is neither, or broken.
+    """
+    if path is None:
+        return HostRoot()
+    if path.is_dir():
+        if (path / MANIFEST).is_file() and not (path / MANIFEST).is_symlink():
+            return _from_tree(_tree_of_folder(path, bounds or Bounds()), path)
+        return HostRoot(path, name=path.resolve().name or "/")
+    if not path.exists():
+        raise UsageError(
+            "there is no such folder or archive", where=str(path), why="--root or HICACHECTL_ROOT names it"
+        )
+    return _from_tree(read_archive(path, bounds=bounds), path)
+
+
+def recorded_root(tree: Tree, name: str) -> MemoryRoot:
+    """Make a root of a recorded tree that has no manifest of ours, such as one of hwloc's. Raises ValueError without /sys or /proc."""
+    tops = [path for path in tree.folders if path.rpartition("/")[2] in ("sys", "proc")]
+    if not tops:
+        raise ValueError("it has no folder sys or proc")
+    first = min(tops, key=lambda path: (path.count("/"), path))
+    return MemoryRoot(tree.below(first.rpartition("/")[0] or "/"), name=name)
+
+
+def _from_tree(tree: Tree, path: Path) -> MemoryRoot:
+    name = path.name
+    for ending in (".tar.zst", ".tar.bz2", ".tar.gz", ".tar.xz", ".tar", ".tgz"):
+        name = name.removesuffix(ending)
+    raw = tree.files.get(f"/{MANIFEST}")
+    try:
+        return recorded_root(tree, name) if raw is None else _from_manifest(tree, _parsed(raw), name)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            "not used as a recorded host", where=str(path), why=str(error),
+            hint="make one with: hicachectl topo snapshot FILE.tar.zst",
+        ) from error  # fmt: skip
+
+
+def _from_manifest(tree: Tree, manifest: dict[str, Any], name: str) -> MemoryRoot:
+    if manifest.get("snapshot") != _VERSION:
+        raise ValueError(f"its manifest says version {manifest.get('snapshot')!r}; this release reads {_VERSION}")
+    stated = {str(item["path"]): item for item in manifest["files"]}
+    for path, content in tree.files.items():
+        if path == f"/{MANIFEST}":
+            continue
+        item = stated.pop(path.lstrip("/"), None)
+        if item is None:
+            raise ValueError(f"{path} is not in its manifest")
+        if item["sha256"] != hashlib.sha256(content).hexdigest():
+            raise ValueError(f"{path} is not as its manifest says (sha256)")
+    if stated:
+        raise ValueError(f"{next(iter(stated))} is in its manifest and not there")
+    probes = _parsed(tree.files[f"/{PROBES}"])["facts"]
+    return MemoryRoot(
+        tree,
+        name=name,
+        refused={(str(r["kind"]), str(r["path"])): str(r["reason"]) for r in manifest["refused"]},
+        listings={str(path): tuple(map(str, names)) for path, names in manifest["listings"].items()},
+        present=frozenset(map(str, manifest["present"])),
+        probes={str(place): _fact(found) for place, found in probes.items()},
+        collected_at=str(manifest["collected_at"]),
+    )
+
+
+def _parsed(raw: bytes) -> dict[str, Any]:
+    found = json.loads(raw.decode("utf-8"))
+    if not isinstance(found, dict):
+        raise ValueError("its manifest is no JSON object")
+    return found
+
+
+def _tree_of_folder(folder: Path, bounds: Bounds) -> Tree:
+    """Read an unpacked snapshot as its archive would be; links are kept as words and never followed."""
+    tree, total, count = Tree(), 0, 0
+    for above, folders, names in os.walk(folder):
+        base = "/" + os.path.relpath(above, folder).lstrip(".").lstrip("/")
+        for name in [*folders, *names]:
+            at, path = Path(above, name), f"{base.rstrip('/')}/{name}"
+            count += 1
+            if at.is_symlink():
+                tree.add_link(path, os.readlink(at))
+            elif at.is_dir():
+                tree.add_folder(path)
+            elif at.is_file():
+                total += at.stat().st_size
+                if total > bounds.total_bytes or count > bounds.members:
+                    raise UsageError("too large for a snapshot", where=str(folder), why=f"over {bounds}")
+                tree.add_file(path, at.read_bytes())
+    return tree
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def snapshot_members(recording: RecordingRoot, machine: Machine) -> tuple[Tree, dict[str, Fact[Any]]]:
+    """Put what was recorded into a tree, and find the facts that no file of it holds by reading it back. Pure but for memory.
+
+    Raises InvariantBroken when the tree gives another machine than `machine` in more than facts.
+    """
+    tree = Tree()
+    for path, target in sorted(recording.targets.items(), key=lambda item: (item[0].count("/"), item[0])):
+        tree.add_link(tree.made(path), target)
+    for path in recording.listings:
+        tree.add_folder(tree.made(path.rstrip("/") + "/.")[:-2] or "/")
+    for path, content in sorted(recording.contents().items()):
+        tree.add_file(tree.made(path), content)
+    replay = _replayed(tree, recording, {})
+    ours, theirs = facts_of(machine), facts_of(read_machine(replay))
+    probes = {place: fact for place, fact in ours.items() if theirs.get(place) != fact}
+    again = read_machine(_replayed(tree, recording, probes))
+    if again != machine:
+        other = facts_of(again)
+        places = [p for p in sorted({*ours, *other}) if ours.get(p) != other.get(p)]
+        raise InvariantBroken(
+            "a snapshot gives another machine than the one recorded",
+            where=places[0] if places else None,
+            why=f"{len(places)} places differ: {', '.join(places[:5])}",
+        )
+    return tree, probes
+
+
+def write_snapshot(
+    path: Path,
+    recording: RecordingRoot,
+    machine: Machine,
+    *,
+    topo: bytes,
+    about: Mapping[str, Any],
+) -> Written:
+    """Write a snapshot: into a temporary file beside `path` (0600), synced, then renamed over it.
+
+    `topo` is the document of the same read; `about` goes into the manifest: tool_version, host, boot_id, collected_at,
+    source. Raises UsageError when it cannot be written, and leaves nothing behind then.
+    """
+    tree, probes = snapshot_members(recording, machine)
+    texts = {TOPO: topo, PROBES: _json({"facts": {place: _plain_fact(fact) for place, fact in probes.items()}})}
+    members = tuple(
+        Member(name.lstrip("/"), len(content), hashlib.sha256(content).hexdigest())
+        for name, content in sorted([*texts.items(), *tree.files.items()])
+    )
+    manifest = {
+        "snapshot": _VERSION,
+        **about,
+        "left_out": [{"what": what, "how": how} for what, how in RULES],
+        "files": [asdict(member) for member in members],
+        "links": [{"path": name.lstrip("/"), "target": target} for name, target in sorted(tree.links.items())],
+        "refused": [{"kind": k, "path": p, "reason": reason} for (k, p), reason in sorted(recording.refused.items())],
+        "present": list(recording.present),
+        "listings": {folder: list(names) for folder, names in sorted(recording.listings.items())},
+    }
+    packed = _compressed(_packed(tree, {MANIFEST: _json(manifest), **texts}), path)
+    _replace(path, packed)
+    return Written(
+        str(path), len(packed), hashlib.sha256(packed).hexdigest(), members, len(tree.links), tuple(sorted(probes))
+    )
+
+
+def _replayed(tree: Tree, recording: RecordingRoot, probes: Mapping[str, Fact[Any]]) -> MemoryRoot:
+    return MemoryRoot(
+        tree,
+        name="replay",
+        refused=recording.refused,
+        listings=recording.listings,
+        present=frozenset(recording.present),
+        probes=probes,
+    )
+
+
+def _packed(tree: Tree, texts: Mapping[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, content in texts.items():
+            _add(tar, name, content=content)
+        for folder in sorted(tree.folders):
+            if folder != "/":
+                _add(tar, folder)
+        for name, content in sorted(tree.files.items()):
+            _add(tar, name, content=content)
+        for name, target in sorted(tree.links.items()):
+            _add(tar, name, target=target)
+    return buffer.getvalue()
+
+
+def _add(tar: tarfile.TarFile, name: str, *, content: bytes | None = None, target: str | None = None) -> None:
+    member = tarfile.TarInfo(name.lstrip("/"))
+    member.type = (
+        tarfile.DIRTYPE if content is None and target is None else tarfile.SYMTYPE if target else tarfile.REGTYPE
+    )
+    member.mode = 0o755 if member.isdir() else 0o644
+    member.linkname = target or ""
+    member.size = len(content or b"")
+    tar.addfile(member, io.BytesIO(content or b""))
+
+
+def _compressed(data: bytes, path: Path) -> bytes:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise UsageError(
+            "a snapshot needs the library zstandard",
+            where=str(path),
+            why="it is not installed",
+            hint="pip install zstandard",
+        ) from error
+    return bytes(zstandard.ZstdCompressor(level=10, write_checksum=True).compress(data))
+
+
+def _replace(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(descriptor)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise UsageError(
+            f"cannot write: {error.strerror}", where=str(path), why="the snapshot was to go there",
+            hint="name a writable file in an existing folder", code="HC-OUTPUT",
+        ) from error  # fmt: skip
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=1, ensure_ascii=True, allow_nan=False) + "\n").encode()
+
+
+# -- facts as JSON ------------------------------------------------------------------------------------------------------
+
+
+def _plain_fact(fact: Fact[Any]) -> dict[str, Any]:
+    value, kind = fact.value, "value"
+    if isinstance(value, tuple):
+        value, kind = list(value), "list"
+    elif isinstance(value, dict):
+        value, kind = [[key, item] for key, item in value.items()], "pairs"
+    return {kind: value, "source": fact.source, "confidence": fact.confidence.value, "reason": fact.reason}
+
+
+def _fact(found: Mapping[str, Any]) -> Fact[Any]:
+    value: Any = found.get("value")
+    if "list" in found:
+        value = tuple(found["list"])
+    elif "pairs" in found:
+        value = dict(found["pairs"])
+    reason = found["reason"]
+    return Fact(value, str(found["source"]), Confidence(found["confidence"]), None if reason is None else str(reason))

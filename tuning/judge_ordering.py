@@ -1,0 +1,165 @@
+"""Findings about ordering: ID-based and relaxed ordering, redirected peer traffic. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hicachectl.tuning.finding import Finding, Sight, some
+from hicachectl.tuning.host.model import PciDevice, SlotKind, Uplink
+
+__all__ = ["RO_FLAGGED_PORTS", "judge_ordering"]
+
+RO_FLAGGED_PORTS = {
+    "8086": frozenset(f"{first}{last:02x}" for first in ("6f", "2f") for last in range(0x01, 0x0F)),
+    "1022": frozenset(("1a00", "1a01", "1a02")),
+}
+"""Root ports under which Linux clears relaxed ordering (docs/facts.md#relaxed-ordering): Haswell, Broadwell, A1100."""
+
+
+def judge_ordering(sight: Sight) -> Iterator[Finding]:
+    """Yield the findings of the ordering area. Pure."""
+    yield from _ido(sight)
+    yield from _root_complex(sight)
+    yield from _relaxed(sight)
+    yield from _redirect(sight)
+
+
+# -- ID-based ordering ------------------------------------------------------------------------------------------------
+
+
+def _ido(sight: Sight) -> Iterator[Finding]:
+    """Judge each shared uplink as one, and the accelerators that share none as one group. Bits of VFs mean nothing."""
+    judged = [d for d in sight.accelerators if not d.is_vf.value and d.config.ido_request.value is not None]
+    on_somewhere = any(d.config.ido_request.value for d in judged)
+    alone = list(judged)
+    for uplink in sight.shared_uplinks:
+        members = [d for d in judged if d.address in uplink.shared_by]
+        alone = [d for d in alone if d not in members]
+        off = [d for d in members if not d.config.ido_request.value]
+        if not off:
+            continue
+        unread = len(uplink.accelerators) - len(members)
+        tail = f"; {unread} more could not be read" if unread else ""
+        if len(off) < len(members):
+            yield _unequal(members, off, f"{uplink.id}: ", uplink.port, "warn", tail)
+        else:
+            others = "; on behind another uplink" if on_somewhere else ""
+            yield _off(off, f"{uplink.id}: ", uplink.port, True, others + tail, uplink)
+    off = [d for d in alone if not d.config.ido_request.value]
+    if off and len(off) < len(alone):
+        yield _unequal(alone, off, "", off[0].address, "note", "")
+    elif off:
+        yield _off(off, "", off[0].address, False, "", None)
+
+
+def _off(off: Sequence[PciDevice], name: str, subject: str, shared: bool, tail: str, uplink: Uplink | None) -> Finding:
+    why = f", who write through one link ({uplink.port})" if uplink else ""
+    return Finding(
+        "HC-IDO-OFF",
+        "warn" if shared else "note",
+        subject,
+        f"{name}ID-based ordering requests are off (0; 1 is on) in {some(d.address for d in off)}{why}{tail}",
+        "hicachectl tune plan",
+        off[0].config.ido_request.source,
+    )
+
+
+def _unequal(
+    members: Sequence[PciDevice], off: Sequence[PciDevice], name: str, subject: str, severity: str, tail: str
+) -> Finding:
+    on = [d for d in members if d not in off]
+    return Finding(
+        "HC-IDO-UNEQUAL",
+        "warn" if severity == "warn" else "note",
+        subject,
+        f"{name}ID-based ordering requests are on (1) in {some(d.address for d in on)}, off (0) in "
+        f"{some(d.address for d in off)}{tail}",
+        "hicachectl tune plan",
+        off[0].config.ido_request.source,
+    )
+
+
+def _root_complex(sight: Sight) -> Iterator[Finding]:
+    """One note for the host: what a root complex does with marked packets stands in no public register."""
+    ports = [uplink for uplink in sight.shared_uplinks if len(uplink.accelerators) > 1]
+    if not ports or sight.machine.host.virtualisation.value not in (None, "none"):
+        return
+    cpu = sight.machine.host.cpu_name
+    yield Finding(
+        "HC-RC-ORDER-UNKNOWN",
+        "note",
+        ports[0].root_port,
+        f"whether the root complex ({cpu.value or 'CPU not known'}) lets writers behind one port pass each other is not "
+        f"readable; {some(uplink.id for uplink in ports)} {'depend' if len(ports) > 1 else 'depends'} on it",
+        "hicachectl explain HC-RC-ORDER-UNKNOWN",
+        ports[0].capacity_bytes_per_s.source,
+    )
+
+
+# -- relaxed ordering -------------------------------------------------------------------------------------------------
+
+
+def _relaxed(sight: Sight) -> Iterator[Finding]:
+    movers = [d for d in sight.movers if d.kind in (SlotKind.ACCELERATOR, SlotKind.RDMA_NIC) and not d.is_vf.value]
+    for device in movers:
+        relaxed, root = device.config.relaxed_ordering, _flagged_root(sight, device)
+        if root is not None:
+            state = {True: "on (1)", False: "off (0)", None: f"not known ({relaxed.reason})"}[relaxed.value]
+            yield Finding(
+                "HC-RO-FORBIDDEN",
+                "warn" if relaxed.value else "note",
+                device.address,
+                f"root port {root.address} [{root.vendor.value}:{root.device.value}] is on the kernel's list of ports that "
+                f"mishandle relaxed ordering; here it is {state}: leave it off",
+                f"sudo lspci -vvs {device.address}",
+                root.device.source,
+            )
+        elif relaxed.value is False:
+            passing = [d.address for d in sight.on_path(device)[:-1] if d.config.no_ro_pr_pr_passing.value]
+            useless = f"; {some(passing)} would not use it for writes" if passing else ""
+            yield Finding(
+                "HC-RO-OFF",
+                "note",
+                device.address,
+                f"relaxed ordering is off (0, the register's default is 1){useless}; measure before and after a change",
+                f"sudo lspci -vvs {device.address}",
+                relaxed.source,
+            )
+
+
+def _flagged_root(sight: Sight, device: PciDevice) -> PciDevice | None:
+    root = sight.by_address.get(device.path[0]) if device.path else None
+    if root is None or root.vendor.value is None or root.device.value is None:
+        return None
+    return root if root.device.value in RO_FLAGGED_PORTS.get(root.vendor.value, ()) else None
+
+
+# -- access control services ------------------------------------------------------------------------------------------
+
+
+def _redirect(sight: Sight) -> Iterator[Finding]:
+    """Judge the ports below one root port as one: peers meet there, or are sent up to the root complex."""
+    by_root: dict[str, list[PciDevice]] = {}
+    peers: dict[str, list[PciDevice]] = {}
+    for mover in sight.movers:
+        if mover.path and not mover.is_vf.value:
+            peers.setdefault(mover.path[0], []).append(mover)
+            ports = by_root.setdefault(mover.path[0], [])
+            ports += [d for d in sight.on_path(mover)[1:-1] if d.config.acs_redirect.value and d not in ports]
+    for root, ports in by_root.items():
+        names = [d.address for d in peers[root]]
+        accelerators = [d for d in peers[root] if d.kind == SlotKind.ACCELERATOR]
+        if not ports or not accelerators:
+            continue
+        control = ", ".join(
+            f"{d.address} {d.config.acs_control.value:#06x}" for d in ports if d.config.acs_control.value is not None
+        )
+        yield Finding(
+            "HC-ACS-REDIRECT",
+            "warn" if len(names) > 1 else "note",
+            ports[0].address,
+            f"traffic between {some(names)} is sent up to root port {root} and back (ACS control {control}; 0 would let it "
+            "turn round in the switch)",
+            f"sudo lspci -vvs {ports[0].address}",
+            ports[0].config.acs_redirect.source,
+        )
