@@ -23,6 +23,7 @@ from hicachectl.profiles import profile_names
 
 if TYPE_CHECKING:
     from hicachectl.config import Effective
+    from hicachectl.render.html_report import Origins
     from hicachectl.render.screen import Screen
     from hicachectl.run_plan import RunPlan
     from hicachectl.runtime.metrics import Metrics
@@ -147,7 +148,7 @@ def _replay(cli: Context, effective: Effective, plan: RunPlan, command_line: str
     unwritten: HicacheError | None = None
     if run.report is not None:
         try:
-            write_html(report, Path(run.report), command=command_line, made_at=read_origin(None).collected_at)
+            write_html(report, Path(run.report), _origins_of(effective, command_line))
             cli.note(f"report written to {run.report}")
         except (
             UsageError
@@ -166,6 +167,18 @@ def _replay(cli: Context, effective: Effective, plan: RunPlan, command_line: str
     for failure in (wrong, unwritten):
         if failure is not None:
             raise failure
+
+
+def _origins_of(effective: Effective, command_line: str) -> Origins:
+    """Gather what the page tells of how it was made."""
+    from hicachectl.commands.config import show_value
+    from hicachectl.render.html_report import Origins
+    from hicachectl.this_machine import machine_words
+
+    settings = tuple(
+        (s.key, show_value(s.value, is_size=s.key.endswith("_bytes")), str(s.origin)) for s in effective.settings()
+    )
+    return Origins(command_line, read_origin(None).collected_at, settings, machine_words())
 
 
 def _opened(plan: RunPlan, metrics: Metrics | None) -> Replay:

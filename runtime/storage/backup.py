@@ -84,6 +84,11 @@ class TouchOp:
         """Whether storage has been told."""
         return self._done.is_set()
 
+    def finish(self, error: Exception | None = None) -> None:
+        """Say that storage has been told, or why it could not be."""
+        self.error = error
+        self._done.set()
+
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until storage has been told; False when `timeout_s` passed first."""
         return self._done.wait(timeout_s)
@@ -207,11 +212,12 @@ class StorageBackup:
         op.wall_s = time.perf_counter() - started_s - op.yielded_s
 
     def _touch(self, op: TouchOp) -> None:
+        error: Exception | None = None
         try:
             self._storage.touch(op.keys)
-        except Exception as error:  # noqa: BLE001 - travels to the caller in op.error; it costs recency, nothing else
-            op.error = error
-        op._done.set()
+        except Exception as raised:  # noqa: BLE001 - travels to the caller in op.error; it costs recency, nothing else
+            error = raised
+        op.finish(error)
 
     def _let_loads_go(self, op: BackupOp) -> bool:
         if self._closed:
