@@ -332,7 +332,7 @@ class HierarchicalCache:
         if isinstance(ticket, BackupTicket):
             done = ticket.copy.wait(timeout_s)
         elif isinstance(ticket, StoreTicket):
-            done = ticket.write.wait(timeout_s)
+            done = self._backups.wait_store(ticket, timeout_s)
         elif isinstance(ticket, LoadTicket):
             done = self._restores.wait_copy(ticket, timeout_s)
         elif isinstance(ticket, CutRead):

@@ -49,7 +49,9 @@ class BackupOp:
     def __init__(self, keys: Sequence[bytes], pages: Sequence[PageBytes]) -> None:
         self.keys, self.pages = keys, pages
         self.n_ok = 0
-        """Leading pages stored; 0 until `done`."""
+        """Leading pages stored, those that were there before included; 0 until `done`."""
+        self.n_new = 0
+        """Pages of them that were written."""
         self.wall_s = 0.0
         """Seconds spent writing, `yielded_s` excluded."""
         self.queued_s = 0.0
@@ -117,7 +119,7 @@ class StorageBackup:
         self._lock = threading.Lock()
         self._n_queued_pages = 0
         self._closed = False
-        self._n_ops = self._n_asked = self._n_ok = self._n_ops_dropped = self._n_pages_dropped = 0
+        self._n_ops = self._n_asked = self._n_ok = self._n_new = self._n_ops_dropped = self._n_pages_dropped = 0
         self._wall_s = self._yielded_s = 0.0
         self._ends = dict.fromkeys((end.value for end in OpEnd), 0)
         self._thread = threading.Thread(target=self._run, name="hicache-backup", daemon=True)
@@ -164,7 +166,7 @@ class StorageBackup:
                 n_pages_ok=self._n_ok,
                 n_ops_dropped=self._n_ops_dropped,
                 n_pages_dropped=self._n_pages_dropped,
-                written_bytes=self._n_ok * self._storage.page_bytes,
+                written_bytes=self._n_new * self._storage.page_bytes,
                 wall_s=self._wall_s,
                 yielded_s=self._yielded_s,
                 n_queued_pages=self._n_queued_pages,
@@ -193,6 +195,7 @@ class StorageBackup:
                 self._n_queued_pages -= len(op.keys)
                 self._ends[op.end.value] += 1
                 self._n_ok += op.n_ok
+                self._n_new += op.n_new
                 self._wall_s += op.wall_s
                 self._yielded_s += op.yielded_s
             op._done.set()
@@ -201,7 +204,8 @@ class StorageBackup:
         started_s = time.perf_counter()
         op.queued_s = started_s - op._submitted_s
         try:
-            op.n_ok = self._storage.write(op.keys, op.pages, before_page=lambda: self._let_loads_go(op))
+            stored = self._storage.write(op.keys, op.pages, before_page=lambda: self._let_loads_go(op))
+            op.n_ok, op.n_new = stored.n_ok, stored.n_new
             if op.n_ok == len(op.keys):
                 op.end = OpEnd.COMPLETE
             else:
