@@ -39,7 +39,7 @@ N_FUNCTIONS = 500
 def main() -> None:
     """Measure and report."""
     options = arguments(__doc__.splitlines()[0])
-    repeats = 2 if options.quick else 15
+    repeats = 2 if options.quick else 9
     with TemporaryDirectory() as folder:
         root = build_root(Path(folder) / "host", large_host())
         rows = [

@@ -137,6 +137,7 @@ def _cache_config(run: RunConfig) -> CacheConfig:
         ghost_entries=run.ghost,
         seen_keys=run.seen_keys,
         strict=True,
+        settle_storage=True,
         prefetch=PrefetchWait(
             PrefetchPolicy(run.prefetch.policy), run.prefetch.base_s, run.prefetch.per_ki_token_s, run.prefetch.max_s
         ),

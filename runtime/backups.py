@@ -40,8 +40,9 @@ class Backups:
             if not self.backups[0].copy.done:
                 break
             self._finish_backup(self.backups.popleft())
-        while self.stores and self.stores[0].write.done:
+        while self.stores and (write := self.stores[0].write) is not None and write.done:
             self._finish_store(self.stores.popleft())
+        self._hand_over()
         while self._touches and self._touches[0].done:
             if (error := self._touches.popleft().error) is not None:
                 self._core.lower_tier_failed("storage", error)
@@ -136,7 +137,7 @@ class Backups:
         self._core.counters.backup_s += ticket.copy.wall_s
         self._core.moved(Path.HOST_WRITE, ticket.end - ticket.start, ticket.copy)
         self._core.tell_pages(ticket.node, ticket.start, ticket.end, HOST)
-        if self._store_queue is not None and not all(n.stored for n in nodes):
+        if self._store_queue is not None:
             self._store(nodes, ticket)
 
     def _try_again(self, ticket: BackupTicket, nodes: Sequence[Node]) -> None:
@@ -165,43 +166,65 @@ class Backups:
                 self._core.allocator(HOST).free(slots)
 
     def _store(self, nodes: Sequence[Node], ticket: BackupTicket) -> None:
-        """Step 9, second half: hand pages to the storage thread; their host slots stay until it is over."""
-        assert self._store_queue is not None and self._core.host_pool is not None
+        """Step 9, second half: hand pages to the storage thread; their host slots stay until it is over.
+
+        What storage holds already it does not write again: it knows better than we do. Pages beyond the queue's room go
+        without a copy there, under `strict` they stand in line instead.
+        """
+        assert self._store_queue is not None
+        tree, at_most = self._core.tree, self._core.config.storage_queue_pages
+        end = ticket.end
+        if not self._core.config.strict or not at_most:
+            end = min(end, ticket.start + max(0, self._store_queue.room_pages))
+            self._core.counters.store_dropped_pages += ticket.end - end
         keys = ticket.keys or self._keys_of(nodes)
-        slots = self._core.tree.slots_between(ticket.node, HOST, ticket.start, ticket.end)
-        pool = self._core.host_pool
-        pages = HostPages(pool, slots)
-        names = KeyRun(keys, 0, len(slots))
-        write = self._store_queue.submit(names, pages)
-        while write is None and self._core.config.strict and self.stores:
-            if not self.stores[0].write.wait(self._core.config.restore_timeout_s):
-                break
-            self._finish_store(self.stores.popleft())
-            write = self._store_queue.submit(names, pages)
-        if write is None:
-            self._core.counters.store_dropped_pages += len(slots)
+        for start in range(ticket.start, end, at_most):
+            upto = min(start + at_most, end)
+            covering = tree.isolate(ticket.node, start, upto)
+            piece = keys[(start - ticket.start) * KEY_BYTES : (upto - ticket.start) * KEY_BYTES]
+            store = StoreTicket(covering[-1], start, upto, piece, None)
+            for n in covering:
+                n.store = store
+            self.stores.append(store)
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Give stores to the storage thread, in their order, as far as its queue has room."""
+        if self._store_queue is None:
             return
-        store = StoreTicket(ticket.node, ticket.start, ticket.end, keys, write)
-        for n in nodes:
-            n.store = store
-        self.stores.append(store)
+        assert self._core.host_pool is not None
+        waiting = [store for store in self.stores if store.write is None]
+        for store in waiting:
+            n = store.end - store.start
+            if self._store_queue.room_pages < n:
+                return
+            slots = self._core.tree.slots_between(store.node, HOST, store.start, store.end)
+            store.write = self._store_queue.submit(KeyRun(store.keys, 0, n), HostPages(self._core.host_pool, slots))
+
+    def wait_store(self, store: StoreTicket, timeout_s: float | None) -> bool:
+        """Wait for a store, or, while it stands in line, for the first of the line; False when `timeout_s` passed first."""
+        write = store.write or self.stores[0].write
+        return write is None or write.wait(timeout_s)
 
     def _keys_of(self, nodes: Sequence[Node]) -> bytes:
         """Make the page keys of whole nodes again."""
         return b"".join(self._core.tree.keys_of(n, n.depth, n.depth + n.n_pages) for n in nodes)
 
     def _finish_store(self, ticket: StoreTicket) -> None:
-        n_ok = ticket.write.n_ok
+        write = ticket.write
+        assert write is not None
         nodes = self._core.tree.nodes_between(ticket.node, ticket.start, ticket.end)
         for node in nodes:
             node.store = None
-            node.stored = node.depth + node.n_pages <= ticket.start + n_ok
-        self._core.counters.stored_pages += n_ok
-        if n_ok:
-            self._core.moved(Path.STORAGE_WRITE, n_ok, ticket.write)
-        self._core.counters.store_failed_pages += ticket.end - ticket.start - n_ok
-        if self._core.seen is not None and n_ok:
-            self._core.seen.add(key64(ticket.keys[: n_ok * KEY_BYTES]), SeenFlag.STORED)
+        if write.error is not None:
+            self._core.lower_tier_failed("storage_write", write.error)
+        self._core.counters.stored_pages += write.n_new
+        self._core.counters.store_skipped_pages += write.n_ok - write.n_new
+        self._core.counters.store_failed_pages += ticket.end - ticket.start - write.n_ok
+        if write.n_new:
+            self._core.moved(Path.STORAGE_WRITE, write.n_new, write)
+        if self._core.seen is not None and write.n_ok:
+            self._core.seen.add(key64(ticket.keys[: write.n_ok * KEY_BYTES]), SeenFlag.STORED)
         self._core.tree.settle(nodes)
 
 

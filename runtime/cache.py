@@ -309,14 +309,15 @@ class HierarchicalCache:
     # -- waiting and rooms ---------------------------------------------------------------------------------------
 
     def _settle_writes(self) -> None:
-        """Under `strict`, let storage catch up before it is asked, read or touched: its eviction order must not hang on timing."""
-        if self.storage is None or not self.config.strict:
+        """Under `settle_storage`, let storage catch up before it is asked, read or touched: its eviction order must not hang on timing."""
+        if self.storage is None or not self.config.settle_storage:
             return
-        while (queue := self._backups.backups or self._backups.stores) and self._wait_ticket(
-            queue[0], self.config.restore_timeout_s
-        ):
-            pass
-        self._backups.wait_touches(self.config.restore_timeout_s)
+        deadline = perf_counter() + self.config.restore_timeout_s
+        while queue := self._backups.backups or self._backups.stores:
+            left = deadline - perf_counter()
+            if left <= 0 or not self._wait_ticket(queue[0], left):
+                return
+        self._backups.wait_touches(max(0.0, deadline - perf_counter()))
 
     def _oldest(self) -> object | None:
         """Return a ticket that is not settled yet, None when nothing is under way."""
@@ -331,7 +332,7 @@ class HierarchicalCache:
         if isinstance(ticket, BackupTicket):
             done = ticket.copy.wait(timeout_s)
         elif isinstance(ticket, StoreTicket):
-            done = ticket.write.wait(timeout_s)
+            done = self._backups.wait_store(ticket, timeout_s)
         elif isinstance(ticket, LoadTicket):
             done = self._restores.wait_copy(ticket, timeout_s)
         elif isinstance(ticket, CutRead):

@@ -75,6 +75,9 @@ class CacheCounters:
     """Reads given up at their deadline."""
     storage_read_s: float = 0.0
     stored_pages: int = 0
+    """Written to storage."""
+    store_skipped_pages: int = 0
+    """Offered to storage, which held them already."""
     store_failed_pages: int = 0
     store_dropped_pages: int = 0
     """Not stored because the storage queue was full."""

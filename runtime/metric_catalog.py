@@ -103,7 +103,7 @@ CATALOG: tuple[MetricSpec, ...] = (
     MetricSpec(
         "hicache_moved_tokens_total",
         _C,
-        "Tokens moved by path: host_read, host_write, storage_read, storage_write (there those storage held already count).",
+        "Tokens moved by path: host_read, host_write, storage_read, storage_write (what storage held already does not count).",
         "path",
         {
             "host_read": Alias("sglang:load_back_tokens_total", _KV),
@@ -115,7 +115,7 @@ CATALOG: tuple[MetricSpec, ...] = (
     MetricSpec(
         "hicache_moved_bytes_total",
         _C,
-        "Bytes moved, by path; for storage_write only those written.",
+        "Bytes moved, by path.",
         "path",
         {"host_read": Alias("sglang:load_back_bytes_total"), "host_write": Alias("sglang:hicache_backup_bytes_total")},
     ),

@@ -124,8 +124,7 @@ class MetricFeed:
         tokens, n_bytes, copy_s, wait_s = self._copies[path]
         with self._together:
             tokens.inc(n_pages * self._page_tokens)
-            if path is not Path.STORAGE_WRITE:
-                n_bytes.inc(n_pages * self._page_bytes)
+            n_bytes.inc(n_pages * self._page_bytes)
             copy_s.observe(wall_s)
             wait_s.observe(queued_s)
 
@@ -177,7 +176,6 @@ class MetricFeed:
             room = stats.capacity_bytes // self._page_bytes * page
             self._metrics.gauge("hicache_capacity_tokens", "storage").set(room)
         self._grow("hicache_evicted_tokens_total", "storage", stats.evictions * page)
-        self._grow("hicache_moved_bytes_total", Path.STORAGE_WRITE.value, stats.written_bytes)
         for reason, n in stats.failures.items():
             failures[f"storage_{reason}"] = failures.get(f"storage_{reason}", 0) + n
 

@@ -37,7 +37,7 @@ class Node:
 
     __slots__ = (
         "backup", "children", "depth", "entered", "hits", "keys", "leases", "load", "n_pages", "namespace", "parent",
-        "priority", "queued", "resident_children", "slots", "store", "stored", "tokens", "touched", "uses",
+        "priority", "queued", "resident_children", "slots", "store", "tokens", "touched", "uses",
     )  # fmt: skip
 
     def __init__(self, tokens: bytes, n_pages: int, depth: int, parent: Node | None, namespace: Namespace) -> None:
@@ -64,8 +64,6 @@ class Node:
         self.backup: object | None = None
         self.load: object | None = None
         self.store: object | None = None
-        self.stored = False
-        """A hint that storage holds these pages; never a reason to keep the node."""
 
     def resident(self, tier: int) -> int:
         """Return how many pages, counted from the front, `tier` holds."""

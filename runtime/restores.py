@@ -381,8 +381,6 @@ class Restores:
         closed = all(n.resident(HOST) >= min(n.n_pages, start - n.depth) for n in above)
         if not closed and self._core.config.write_policy is not WritePolicy.WRITE_BACK:
             self._core.host_slots.free(host_slots)
-            for n in self._core.tree.isolate(node, start, end):
-                n.stored = True
             return []
         holes: list[tuple[int, int]] = []
         for n in self._core.tree.nodes_between(node, start, end):
@@ -393,8 +391,7 @@ class Restores:
             if high > have:
                 holes.append((have, high))
         for low, high in holes:
-            for n in self._core.tree.attach(node, HOST, low, high, host_slots[low - start : high - start]):
-                n.stored = True
+            self._core.tree.attach(node, HOST, low, high, host_slots[low - start : high - start])
         return holes
 
     def _device_ready(self, node: Node) -> int:

@@ -55,6 +55,10 @@ class WriteOp(Timed, Protocol):
     def done(self) -> bool: ...
     @property
     def n_ok(self) -> int: ...
+    @property
+    def n_new(self) -> int: ...
+    @property
+    def error(self) -> Exception | None: ...
     def wait(self, timeout_s: float | None = None) -> bool: ...
 
 
@@ -122,4 +126,5 @@ class StoreTicket:
     start: int
     end: int
     keys: bytes
-    write: WriteOp
+    write: WriteOp | None
+    """None while it stands in line for the storage queue."""

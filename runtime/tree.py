@@ -378,7 +378,7 @@ class RadixTree:
         upper = Node(node.tokens[: pages * width], pages, node.depth, parent, node.namespace)
         upper.leases, upper.hits, upper.priority = node.leases, node.hits, node.priority
         upper.touched, upper.entered, upper.uses = list(node.touched), list(node.entered), list(node.uses)
-        upper.backup, upper.load, upper.store, upper.stored = node.backup, node.load, node.store, node.stored
+        upper.backup, upper.load, upper.store = node.backup, node.load, node.store
         if node.keys:
             cut = kept_bytes(node.depth, node.depth + pages, self.key_stride)
             upper.keys, node.keys = node.keys[:cut], node.keys[cut:]

@@ -114,7 +114,8 @@ class HeldRead(_Held):
 class HeldWrite(_Held):
     """Stands for `BackupOp`."""
 
-    n_ok = 0
+    n_ok = n_new = 0
+    error: Exception | None = None
 
     def _end(self, n: int) -> None:
         self.n_ok = n
@@ -191,17 +192,25 @@ class HeldWrites:
         def act(fails: bool) -> int:
             self._room += len(keys)
             n = len(keys) // 2 if fails else len(keys)
-            return self._storage.write(keys[:n], pages[:n])
+            stored = self._storage.write(keys[:n], pages[:n])
+            write.n_new = stored.n_new
+            return stored.n_ok
 
-        return HeldWrite(self._control, "write", act)
+        write = HeldWrite(self._control, "write", act)
+        return write
+
+    @property
+    def room_pages(self) -> int:
+        return self._room
 
     def touch(self, keys: Sequence[bytes]) -> TouchOp:
         op = TouchOp(keys)
+        error: Exception | None = None
         try:
             self._storage.touch(keys)
-        except Exception as error:  # noqa: BLE001 - as the thread does
-            op.error = error
-        op.done = True
+        except Exception as raised:  # noqa: BLE001 - as the thread does
+            error = raised
+        op.finish(error)
         return op
 
     def close(self) -> None:

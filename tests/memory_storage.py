@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hicachectl.runtime.storage.base import PageBytes, StorageStats
+from hicachectl.runtime.storage.base import PageBytes, StorageStats, Stored
 
 __all__ = ["MemoryStorage"]
 
@@ -43,18 +43,20 @@ class MemoryStorage:
 
     def write(
         self, keys: Sequence[bytes], pages: Sequence[PageBytes], *, before_page: Callable[[], bool] | None = None
-    ) -> int:
+    ) -> Stored:
+        n_new = 0
         for i, (key, page) in enumerate(zip(keys, pages, strict=True)):
             if before_page is not None and not before_page():
-                return i
+                return Stored(i, n_new)
             if self._must_be is not None:
                 assert bytes(page) == self._must_be(key), f"page {i} of a write is not what its key names"
+            n_new += key not in self.objects
             self.objects[key] = bytes(page)
             self.corrupt.discard(key)
             self.objects.move_to_end(key)
             while len(self.objects) > self._capacity:
                 self.corrupt.discard(self.objects.popitem(last=False)[0])
-        return len(keys)
+        return Stored(len(keys), n_new)
 
     def touch(self, keys: Sequence[bytes]) -> None:
         for key in reversed(keys):

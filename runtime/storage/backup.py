@@ -49,7 +49,9 @@ class BackupOp:
     def __init__(self, keys: Sequence[bytes], pages: Sequence[PageBytes]) -> None:
         self.keys, self.pages = keys, pages
         self.n_ok = 0
-        """Leading pages stored; 0 until `done`."""
+        """Leading pages stored, those that were there before included; 0 until `done`."""
+        self.n_new = 0
+        """Pages of them that were written."""
         self.wall_s = 0.0
         """Seconds spent writing, `yielded_s` excluded."""
         self.queued_s = 0.0
@@ -84,6 +86,11 @@ class TouchOp:
         """Whether storage has been told."""
         return self._done.is_set()
 
+    def finish(self, error: Exception | None = None) -> None:
+        """Say that storage has been told, or why it could not be."""
+        self.error = error
+        self._done.set()
+
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until storage has been told; False when `timeout_s` passed first."""
         return self._done.wait(timeout_s)
@@ -112,7 +119,7 @@ class StorageBackup:
         self._lock = threading.Lock()
         self._n_queued_pages = 0
         self._closed = False
-        self._n_ops = self._n_asked = self._n_ok = self._n_ops_dropped = self._n_pages_dropped = 0
+        self._n_ops = self._n_asked = self._n_ok = self._n_new = self._n_ops_dropped = self._n_pages_dropped = 0
         self._wall_s = self._yielded_s = 0.0
         self._ends = dict.fromkeys((end.value for end in OpEnd), 0)
         self._thread = threading.Thread(target=self._run, name="hicache-backup", daemon=True)
@@ -159,7 +166,7 @@ class StorageBackup:
                 n_pages_ok=self._n_ok,
                 n_ops_dropped=self._n_ops_dropped,
                 n_pages_dropped=self._n_pages_dropped,
-                written_bytes=self._n_ok * self._storage.page_bytes,
+                written_bytes=self._n_new * self._storage.page_bytes,
                 wall_s=self._wall_s,
                 yielded_s=self._yielded_s,
                 n_queued_pages=self._n_queued_pages,
@@ -188,6 +195,7 @@ class StorageBackup:
                 self._n_queued_pages -= len(op.keys)
                 self._ends[op.end.value] += 1
                 self._n_ok += op.n_ok
+                self._n_new += op.n_new
                 self._wall_s += op.wall_s
                 self._yielded_s += op.yielded_s
             op._done.set()
@@ -196,7 +204,8 @@ class StorageBackup:
         started_s = time.perf_counter()
         op.queued_s = started_s - op._submitted_s
         try:
-            op.n_ok = self._storage.write(op.keys, op.pages, before_page=lambda: self._let_loads_go(op))
+            stored = self._storage.write(op.keys, op.pages, before_page=lambda: self._let_loads_go(op))
+            op.n_ok, op.n_new = stored.n_ok, stored.n_new
             if op.n_ok == len(op.keys):
                 op.end = OpEnd.COMPLETE
             else:
@@ -207,11 +216,12 @@ class StorageBackup:
         op.wall_s = time.perf_counter() - started_s - op.yielded_s
 
     def _touch(self, op: TouchOp) -> None:
+        error: Exception | None = None
         try:
             self._storage.touch(op.keys)
-        except Exception as error:  # noqa: BLE001 - travels to the caller in op.error; it costs recency, nothing else
-            op.error = error
-        op._done.set()
+        except Exception as raised:  # noqa: BLE001 - travels to the caller in op.error; it costs recency, nothing else
+            error = raised
+        op.finish(error)
 
     def _let_loads_go(self, op: BackupOp) -> bool:
         if self._closed:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from hicachectl.errors import InvariantBroken
 from hicachectl.runtime.keys import KEY_BYTES, KeyRun
 
-__all__ = ["LazyPages", "PageBytes", "StorageBackend", "StorageStats", "check_pages", "read_into"]
+__all__ = ["LazyPages", "PageBytes", "StorageBackend", "StorageStats", "Stored", "check_pages", "read_into"]
 
 PageBytes = npt.NDArray[np.uint8]
 """The bytes of one page: 1-D uint8, contiguous, `page_bytes` long."""
@@ -54,6 +54,14 @@ class StorageStats:
     failures: Mapping[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a write() did: the leading `n_ok` pages are stored, of which `n_new` were not there before."""
+
+    n_ok: int
+    n_new: int
+
+
 class StorageBackend(Protocol):
     """What every L3 backend offers; safe to call from several threads at once."""
 
@@ -80,8 +88,8 @@ class StorageBackend(Protocol):
 
     def write(
         self, keys: Sequence[bytes], pages: Sequence[PageBytes], *, before_page: Callable[[], bool] | None = None
-    ) -> int:
-        """Store `pages` and return how many leading ones are stored now, those that were there before included.
+    ) -> Stored:
+        """Store `pages` and return how many leading ones are stored now, and how many of them were written for it.
 
         Stops at the first page that cannot be stored; earlier ones stay. `before_page` is called before each page
         with no lock held and may block to let more urgent work go first; when it returns False the call stops there.
@@ -121,7 +129,7 @@ class LazyPages(Protocol):
         ...
 
 
-def read_into(storage: StorageBackend, keys: Sequence[bytes], pages: Sequence[PageBytes]) -> int:
+def read_into(storage: StorageBackend, keys: Sequence[bytes], pages: Sequence[PageBytes] | LazyPages) -> int:
     """Read `keys` into `pages`, which may be lazy ones; returns how many leading pages are proven right and in place."""
     if not isinstance(pages, LazyPages):
         return storage.read(keys, pages)
@@ -131,7 +139,7 @@ def read_into(storage: StorageBackend, keys: Sequence[bytes], pages: Sequence[Pa
     return n_ok
 
 
-def check_pages(keys: Sequence[bytes], pages: Sequence[PageBytes], page_bytes: int) -> None:
+def check_pages(keys: Sequence[bytes], pages: Sequence[PageBytes] | LazyPages, page_bytes: int) -> None:
     """Refuse a call whose keys and buffers do not fit together. Pure.
 
     Raises InvariantBroken: the caller is our own code, so this is a bug, and going on could store a wrong byte.

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 
 from hicachectl.errors import CapacityError, InvariantBroken, StorageError, StorageFault
-from hicachectl.runtime.storage.base import PageBytes, StorageStats, check_pages
+from hicachectl.runtime.storage.base import PageBytes, StorageStats, Stored, check_pages
 from hicachectl.runtime.storage.disk_full import DiskGuard, DiskState
 from hicachectl.runtime.storage.file_format import HEADER_BYTES, fault_of, read_object, set_recency, write_object
 from hicachectl.runtime.storage.file_index import FileIndex, ObjectId
@@ -178,8 +178,8 @@ class FileStorage:
 
     def write(
         self, keys: Sequence[bytes], pages: Sequence[PageBytes], *, before_page: Callable[[], bool] | None = None
-    ) -> int:
-        """Store the leading pages that can be stored; return how many are stored now.
+    ) -> Stored:
+        """Store the leading pages that can be stored; return how many are stored now, and how many of them are new.
 
         Pages already there are not written again. Evicts the least recently used objects for room, never one of `keys`.
         Stops at the first page that the disk refuses; the reason is counted.
@@ -189,16 +189,18 @@ class FileStorage:
         stamp_ns = self._stamp(len(keys))
         keep = frozenset(keys)
         self.touch(keys)
-        n_ok = 0
+        n_ok = n_new = 0
         for i, key in enumerate(keys):
             if before_page is not None and not before_page():
                 break
             with self._write_lock:
-                if not self._store(key, pages, i, stamp_ns - i, keep):
-                    break
+                is_new = self._store(key, pages, i, stamp_ns - i, keep)
+            if is_new is None:
+                break
             n_ok += 1
+            n_new += is_new
         self.touch(keys)
-        return n_ok
+        return Stored(n_ok, n_new)
 
     def touch(self, keys: Sequence[bytes]) -> None:
         """Make a path's stored pages the most recent of this process, head last to go; file times stay."""
@@ -334,12 +336,15 @@ class FileStorage:
 
     # ---- writing ----
 
-    def _store(self, key: bytes, pages: Sequence[PageBytes], i: int, stamp_ns: int, keep: Collection[ObjectId]) -> bool:
+    def _store(
+        self, key: bytes, pages: Sequence[PageBytes], i: int, stamp_ns: int, keep: Collection[ObjectId]
+    ) -> bool | None:
+        """Store page `i`; returns whether it is new, None when the disk refuses it."""
         self._require_open()
         if self._known_run((key,), 0) == 1 or self._look(key):
             with self._lock:
                 self._counts.writes_skipped += 1
-            return True
+            return False
         started_s = time.perf_counter()
         page = pages[i]
         while self._may_write() and self._make_room(keep):
@@ -347,7 +352,7 @@ class FileStorage:
                 write_object(self._path(key), key, self.namespace.digest, page, stamp_ns, fsync=self._fsync)
             except OSError as error:
                 if not self._try_again(error):
-                    return False
+                    return None
                 continue
             now_s = self._clock()
             with self._lock:
@@ -358,7 +363,7 @@ class FileStorage:
                 self._counts.written_bytes += self.page_bytes
                 self._counts.write_s += time.perf_counter() - started_s
             return True
-        return False
+        return None
 
     def _may_write(self) -> bool:
         """Return whether the disk may be tried, and set the bytes to stay within."""

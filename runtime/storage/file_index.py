@@ -92,12 +92,12 @@ class FileIndex:
         self.reserved_bytes -= n_bytes
 
     def begin_evict(self, keep: Collection[ObjectId] = ()) -> ObjectId | None:
-        """Take the oldest object out of matching, bytes still counted; None when the oldest is in `keep` or none is left.
+        """Take the oldest object outside `keep` out of matching, bytes still counted; None when none is left outside `keep`.
 
         Ends in end_evict().
         """
-        object_id = next(iter(self._entries), None)
-        if object_id is None or object_id in keep:
+        object_id = next((found for found in self._entries if found not in keep), None)
+        if object_id is None:
             return None
         entry = self._entries.pop(object_id)
         self.used_bytes -= entry.n_bytes

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_calls import conversation_trace, counts, replay
+from run_calls import conversation_trace, counts, replay, run
 from shared_data import shared_path
 from small_traces import conversations, write_trace
 
@@ -159,8 +159,6 @@ def test_free_prefill_makes_every_restore_dearer_but_not_under_always(tmp_path: 
 
 @pytest.mark.parametrize(("verify", "share"), [("all", 1), ("sample:4", 4), ("off", 0)])
 def test_verify_says_how_much_it_compared(tmp_path: Path, verify: str, share: int) -> None:
-    from run_calls import run
-
     data = run("--trace", conversation_trace(tmp_path), "--host-slots", "200", "--verify", verify).json["data"]
     assert data["pages_restored"] == 96
     assert data["pages_verified"] == (96 // share if share else 0)

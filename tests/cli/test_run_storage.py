@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -232,7 +233,7 @@ def test_copies_that_fail_cost_a_recompute_and_are_counted(
             raise OSError(5, "made to fail")
 
     hook(monkeypatch, before)
-    ran = run("--trace", conversation_trace(tmp_path), "--host-slots", "200")
+    ran = run("--trace", conversation_trace(tmp_path), "--host-slots", "200", "--storage-path", "auto")
     data = ran.json["data"]
     assert ran.code == 0
     assert data["failures_by_reason"][f"transfer_{direction.value}"] >= 12
@@ -243,7 +244,6 @@ def test_copies_that_fail_cost_a_recompute_and_are_counted(
 
 def test_a_slow_path_is_learned_and_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each load takes 50 ms, which its measurement says; prefill of 8 pages is 1.2e-6 s a token."""
-    import time
 
     def before(self: Hooked, direction: Direction, host_pool: HostPool, host_slots: Slots) -> None:
         if direction is Direction.LOAD:
@@ -257,8 +257,6 @@ def test_a_slow_path_is_learned_and_left_alone(tmp_path: Path, monkeypatch: pyte
 
 
 def test_counts_do_not_depend_on_how_slow_a_copy_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import time
-
     argv = (
         "--trace",
         conversation_trace(tmp_path, n=6, rounds=3),

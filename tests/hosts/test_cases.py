@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,10 +78,14 @@ class Host:
 
 
 def host(
-    table: TopoTable, n_nodes: int, folder: Path, *, first_buses: tuple[int, ...] = (), **nic_nodes: int | None
+    table: TopoTable,
+    n_nodes: int,
+    folder: Path,
+    nic_nodes: Mapping[str, int | None] | None = None,
+    first_buses: tuple[int, ...] = (),
 ) -> Host:
     """Build and read the host of a table."""
-    spec, addresses = host_of_table(table, n_nodes, nic_nodes=nic_nodes, first_buses=first_buses)
+    spec, addresses = host_of_table(table, n_nodes, nic_nodes=nic_nodes or {}, first_buses=first_buses)
     return Host(table, read(spec, folder), addresses)
 
 
@@ -108,7 +112,7 @@ def test_case_01_eight_gpus_lie_unevenly_on_four_nodes(tmp_path: Path) -> None:
 
 
 def test_case_02_one_gpu_shares_its_host_bridge_with_both_functions_of_the_nic(tmp_path: Path) -> None:
-    found = host(read_topo_table(text_of(2)), 2, tmp_path, NIC0=1, NIC1=1)
+    found = host(read_topo_table(text_of(2)), 2, tmp_path, {"NIC0": 1, "NIC1": 1})
     assert found.nodes(GPUS) == [0, 0, 0, 0, 1, 1, 1, 1]
     assert [name for name in GPUS if found.word(name, "NIC0") == found.word(name, "NIC1") == "PHB"] == ["GPU6"]
     assert found.word("NIC0", "NIC1") == "PIX"
@@ -135,7 +139,7 @@ def test_case_04_pairs_lie_on_nodes_3_1_7_5_each_with_its_nic(tmp_path: Path) ->
     assert ("GPU7", "NIC0") not in table.words  # cut off there; the heading says where it belongs
     table = replace(table, words={**table.words, ("GPU7", "NIC2"): "PXB"}, nodes={**table.nodes, "GPU7": 5},
                     cpus={**table.cpus, "GPU7": table.cpus["GPU6"]})  # fmt: skip
-    found = host(table, 8, tmp_path, NIC3=0, NIC4=0)
+    found = host(table, 8, tmp_path, {"NIC3": 0, "NIC4": 0})
     assert found.nodes(GPUS) == [3, 3, 1, 1, 7, 7, 5, 5]
     assert len(found.machine.numa.nodes) == 8
     assert found.pairs() == PAIRS
@@ -153,7 +157,7 @@ def test_case_05_a_pair_has_two_nics_on_the_switch_above(tmp_path: Path) -> None
         table, columns=tuple(kept), words={pair: word for pair, word in table.words.items() if set(pair) <= set(kept)}
     )
     alone: dict[str, int | None] = {f"NIC{i}": 0 for i in range(4, 12)}
-    found = host(table, 8, tmp_path, **alone)
+    found = host(table, 8, tmp_path, alone)
     assert found.nodes(rows) == [3, 3, 1, 1]
     assert found.pairs() == PAIRS[:2]
     assert not found.differing()

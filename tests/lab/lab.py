@@ -179,7 +179,7 @@ def _run_guest(
     finally:
         timer.cancel()
         qemu.kill()
-        qemu.wait()
+        qemu.communicate()  # waits, and closes the pipes
     return "".join(output), timed_out.is_set()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from storage_samples import PAGE_BYTES, Page
 
-from hicachectl.runtime.storage.base import StorageStats
+from hicachectl.runtime.storage.base import StorageStats, Stored
 
 
 class HeldStorage:
@@ -45,13 +45,15 @@ class HeldStorage:
 
     def write(
         self, keys: Sequence[bytes], pages: Sequence[Page], *, before_page: Callable[[], bool] | None = None
-    ) -> int:
+    ) -> Stored:
+        n_new = 0
         for i, (key, page) in enumerate(zip(keys, pages, strict=True)):
             if before_page is not None and not before_page():
-                return i
+                return Stored(i, n_new)
             self._hold("write", 1)
+            n_new += key not in self.objects
             self.objects[key] = page.tobytes()
-        return len(keys)
+        return Stored(len(keys), n_new)
 
     def touch(self, keys: Sequence[bytes]) -> None:
         self.touched.append(list(keys))

@@ -25,7 +25,7 @@ from storage_samples import (
 )
 
 from hicachectl.errors import CapacityError, InvariantBroken, StorageError
-from hicachectl.runtime.storage.base import StorageBackend
+from hicachectl.runtime.storage.base import StorageBackend, Stored
 from hicachectl.runtime.storage.file import FileStorage, disk_bytes
 from hicachectl.runtime.storage.file_format import HEADER_BYTES
 from hicachectl.runtime.storage.object_keys import ObjectSpec, RankPlace, rank_suffix, whole
@@ -34,7 +34,7 @@ OBJECT = 4096  # a 256-byte page with its header occupies one block
 
 
 def put(storage: FileStorage, *ids: int) -> int:
-    return storage.write(keys_of(ids), pages_of(ids))
+    return storage.write(keys_of(ids), pages_of(ids)).n_ok
 
 
 def get(storage: FileStorage, *ids: int) -> int:
@@ -68,7 +68,7 @@ def test_the_file_backend_is_a_storage_backend(open_storage: Open) -> None:
 def test_every_page_size_round_trips(page_bytes: int, tmp_path: Path, spec: ObjectSpec) -> None:
     page = page_of(7, page_bytes)
     with FileStorage(tmp_path, 16 << 20, whole(spec, page_bytes)) as storage:
-        assert storage.write([key_of(7)], [page]) == 1
+        assert storage.write([key_of(7)], [page]).n_ok == 1
         (back,) = buffers(1, page_bytes)
         assert storage.read([key_of(7)], [back]) == 1
         assert np.array_equal(back, page)
@@ -231,7 +231,7 @@ def test_a_capacity_below_one_page_is_refused_with_its_terms(open_storage: Open,
 def test_before_page_stops_a_write_between_two_pages(open_storage: Open) -> None:
     storage = open_storage()
     answers = iter([True, True, False])
-    assert storage.write(keys_of(range(5)), pages_of(range(5)), before_page=lambda: next(answers)) == 2
+    assert storage.write(keys_of(range(5)), pages_of(range(5)), before_page=lambda: next(answers)).n_ok == 2
     assert stored_ids(storage, range(5)) == [0, 1]
 
 
@@ -245,7 +245,7 @@ def test_before_page_is_called_with_no_lock_held(open_storage: Open) -> None:
         thread.join(10)
         return done.is_set()
 
-    assert storage.write(keys_of([0]), pages_of([0]), before_page=other_thread_writes) == 1
+    assert storage.write(keys_of([0]), pages_of([0]), before_page=other_thread_writes) == Stored(1, 1)
 
 
 # ---- corruption: a miss, removed, counted ----
@@ -530,3 +530,10 @@ def test_readers_and_writers_in_parallel_never_see_a_wrong_byte(open_storage: Op
     assert on_disk <= 8 * OBJECT
     assert storage.stats().failures.keys() <= {"no_room", "recency"}  # recency: evicted between read and utime
     assert list(storage.root.rglob(".tmp-*")) == []
+
+
+def test_a_write_says_how_many_pages_were_there_before(open_storage: Open) -> None:
+    storage = open_storage()
+    put(storage, 0, 1)
+    assert storage.write(keys_of(range(3)), pages_of(range(3))) == Stored(3, 1)
+    assert storage.stats().written_bytes == 3 * 256

@@ -147,7 +147,7 @@ SPEC = ObjectSpec("full", "bfloat16", "gqa", 4, "plane-major", n_layers=2, n_hea
 PAGE = 65536
 clock = FakeClock()
 s = FileStorage(Path(root) / "l3", 1 << 30, whole(SPEC, PAGE), clock=clock, wall_ns=clock.wall_ns)
-def put(*ids): return s.write(keys_of(ids), [page_of(i, PAGE) for i in ids])
+def put(*ids): return s.write(keys_of(ids), [page_of(i, PAGE) for i in ids]).n_ok
 def right(*ids):
     pages = buffers(len(ids), PAGE)
     n = s.read(keys_of(ids), pages)
@@ -246,9 +246,9 @@ SPEC = ObjectSpec("ro", "bfloat16", "gqa", 4, "plane-major", n_layers=2, n_heads
 clock = FakeClock()
 def open_it(): return FileStorage(Path(root), 2 * 4096, whole(SPEC, 256), clock=clock, metadata_ttl_s=0.0)
 s = open_it()
-out = {"before": s.write(keys_of([0, 1]), [page_of(0), page_of(1)])}
+out = {"before": s.write(keys_of([0, 1]), [page_of(0), page_of(1)]).n_ok}
 subprocess.run(["mount", "-o", "remount,ro", root], check=True)
-out["write"] = s.write(keys_of([2]), [page_of(2)])
+out["write"] = s.write(keys_of([2]), [page_of(2)]).n_ok
 out["state"] = s.disk_state.value
 out["read"] = s.read(keys_of([0, 1]), buffers(2))
 out["failures"] = dict(s.stats().failures)
@@ -317,11 +317,11 @@ def test_a_folder_that_turns_unwritable_keeps_serving_counts_and_recovers(
     reachable_root.chmod(0o777)
     with without_root():
         storage = open_storage(n_pages=2, root=reachable_root / "l3", metadata_ttl_s=0.0)
-        assert storage.write(keys_of([0, 1]), pages_of([0, 1])) == 2
+        assert storage.write(keys_of([0, 1]), pages_of([0, 1])).n_ok == 2
         folders = [p for p in storage.root.rglob("*") if p.is_dir()]
         for folder in folders:
             folder.chmod(0o555)
-        assert storage.write(keys_of([2]), pages_of([2])) == 0
+        assert storage.write(keys_of([2]), pages_of([2])).n_ok == 0
         assert storage.read(keys_of([0, 1]), buffers(2)) == 2
         assert storage.stats().n_objects == 2
         assert storage.stats().failures["denied"] >= 1
@@ -329,7 +329,7 @@ def test_a_folder_that_turns_unwritable_keeps_serving_counts_and_recovers(
         for folder in folders:
             folder.chmod(0o755)
         clock.now_s += 1000
-        assert storage.write(keys_of([2]), pages_of([2])) == 1
+        assert storage.write(keys_of([2]), pages_of([2])).n_ok == 1
         assert stored_ids(storage, range(3)) == [0, 2]
 
 
@@ -350,7 +350,7 @@ def test_a_corrupt_object_that_cannot_be_removed_is_never_a_hit_again(
         assert storage.stats().corrupt_removed == 0
         assert storage.stats().failures == {"corrupt": 1, "denied": 1}
         path.parent.chmod(0o755)
-        assert storage.write(keys_of([0]), pages_of([0])) == 1
+        assert storage.write(keys_of([0]), pages_of([0])).n_ok == 1
         assert storage.read(keys_of([0]), buffers(1)) == 1
 
 

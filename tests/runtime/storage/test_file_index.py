@@ -79,11 +79,12 @@ def test_bytes_of_an_object_being_removed_stay_counted_until_it_is_gone() -> Non
     assert index.reserve(10)
 
 
-def test_the_oldest_is_not_evicted_while_it_is_kept() -> None:
+def test_the_oldest_goes_that_is_not_kept() -> None:
     index = FileIndex(10)
     index.add("a", 5, 0.0)
     index.add("b", 5, 0.0)
     assert index.begin_evict(keep={"a", "b"}) is None
+    assert index.begin_evict(keep={"a"}) == "b"
     assert index.begin_evict(keep={"b"}) == "a"
 
 
