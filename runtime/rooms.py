@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter
 
 from hicachectl.runtime.core import CacheCore
 from hicachectl.runtime.tiers import Tier
@@ -39,7 +40,10 @@ class Rooms:
             if result.unbacked is not None:
                 self._back_up_victim(result.unbacked, result.unbacked_pages)
             elif result.blocked_by is not None:
-                if not self._wait(result.blocked_by, self._core.config.restore_timeout_s):
+                began = perf_counter()
+                over = self._wait(result.blocked_by, self._core.config.restore_timeout_s)
+                self._core.room_waited_s += perf_counter() - began
+                if not over:
                     return False
             elif not len(result.slots):
                 return False
