@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format lint types arrows laws mutants bench clean
+.PHONY: help run test check format lint types arrows laws lab mutants bench clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*  ## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
@@ -19,8 +19,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 run: $(INSTALLED)  ## replay a synthetic workload through the three tiers (RUN="--trace FILE ..." for yours)
 	$(BIN)/hicachectl run $(RUN)
 
-test: $(INSTALLED)  ## all tests (PYTEST="-k NAME ..." for some)
-	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST)
+test: $(INSTALLED)  ## all tests but the lab's (PYTEST="-k NAME ..." for some)
+	$(BIN)/python -m pytest -n $(JOBS) -m "not lab" $(PYTEST)
 
 check: format lint types arrows  ## format, lint, types, import arrows
 
@@ -41,6 +41,11 @@ arrows: $(INSTALLED)
 
 laws: $(INSTALLED)  ## the long random test of the laws
 	LAW_STEPS=$${LAW_STEPS:-200000} $(BIN)/python -m pytest -q --timeout 3600 tests/laws $(PYTEST)
+
+# The pieces are cached: only the first time, and after a change of their recipe, it needs root, Debian 12 and its mirror.
+lab: $(INSTALLED)  ## set up the QEMU lab (see tests/lab/README.md) and run topo in its machines
+	tests/lab/setup.sh --where >/dev/null 2>&1 || LAB_PYTHON=$(CURDIR)/$(BIN)/python tests/lab/setup.sh
+	LAB_REQUIRED=1 $(BIN)/python -m pytest -rs -m lab tests/lab $(PYTEST)
 
 mutants: $(INSTALLED)  ## plant known bugs, each must turn a test red
 	$(BIN)/python tests/mutants/run.py

@@ -23,6 +23,7 @@ from hicachectl.profiles_io import Profile, load_profile
 from hicachectl.yaml_marks import Marked, read_marked
 
 __all__ = [
+    "DEMO_PROFILE",
     "LOCAL_FILE",
     "SYSTEM_FILE",
     "ComputeConfig",
@@ -38,6 +39,9 @@ __all__ = [
     "find_config",
     "load_config",
 ]
+
+DEMO_PROFILE = "cpu-demo"
+"""What `hicachectl run` without a trace and without a profile uses."""
 
 LOCAL_FILE = Path("hicache.yaml")
 SYSTEM_FILE = Path("/etc/hicachectl/hicache.yaml")
@@ -65,6 +69,11 @@ class Origin:
     kind: OriginKind
     where: str | None = None
     reason: str | None = None
+
+    @property
+    def short_where(self) -> str | None:
+        """The place for a column of a table: of a profile the file name alone, its folder is the same for all. Pure."""
+        return Path(self.where).name if self.where and self.kind is OriginKind.PROFILE else self.where
 
     def __str__(self) -> str:
         """Write it for a screen. Pure."""
@@ -114,6 +123,19 @@ class Effective:
         values = {key: self.value(key) for key in catalogue()} | {name: checked}
         origins = MappingProxyType({**self.origins, name: Origin(OriginKind.MEASURED, what)})
         return replace(self, config=_build(values), origins=origins)
+
+    def unused_workload(self) -> str | None:
+        """Say that a trace from a stronger place replaces the synthetic workload the settings file asks for, and what of the file stays. Pure.
+
+        None when the file asks for no workload or its own is replayed.
+        """
+        synthetic, trace = self.origins["run.synthetic"], self.origins["run.trace"]
+        if synthetic.kind is not OriginKind.FILE or self.run.trace is None or trace.kind is OriginKind.FILE:
+            return None
+        workload = ("run.synthetic", "run.seed")
+        kept = [s.key for s in self.settings() if s.origin.kind is OriginKind.FILE and s.key not in workload]
+        rest = f"still used from that file: {', '.join(kept)}" if kept else "nothing else is set there"
+        return f"{synthetic.where}: synthetic {self.run.synthetic} is not replayed, the trace of {trace} is; {rest}"
 
     def settings(self) -> list[Setting]:
         """Return every key with its value and origin, in the order of the models. Pure."""
@@ -203,7 +225,7 @@ def load_config(
     by_file = _file_layer(read_marked(file.path)) if file.path else {}
     given: list[_Layer] = [by_flag, by_env, by_file]
     chosen = next((layer["profile"].value for layer in given if "profile" in layer), None)
-    if chosen is None and fallback_profile is not None and not any("run.trace" in layer for layer in given):
+    if fallback_profile is not None and not any("profile" in layer or "run.trace" in layer for layer in given):
         chosen = fallback_profile
         given.append({"profile": _Set(fallback_profile, Origin(OriginKind.DEFAULT, "no trace and no profile given"))})
     loaded = load_profile(str(chosen)) if chosen is not None else None

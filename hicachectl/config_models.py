@@ -51,7 +51,7 @@ class ComputeConfig(_Section):
         json_schema_extra={"want": "the name of a geometry preset, or null"},
     )
     hardware: str | None = Field(
-        default="one NVIDIA H200, eager attention",
+        default="NVIDIA H200, eager",
         min_length=1,
         description="what that prefill runs on, in words; null = not said",
     )
@@ -101,7 +101,9 @@ class RunConfig(_Section):
         default="cpu", description="how pages are copied between device and host"
     )
     device: Literal["auto", "cpu"] = Field(
-        default="auto", description="device of tier L1; auto takes an accelerator where one can be used"
+        default="auto",
+        description="device of tier L1; cpu is all there is yet, auto is to take an accelerator where one can be used",
+        json_schema_extra={"want": "auto or cpu: accelerators are not there yet, L1 is a range of host memory"},
     )
 
     device_slots: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(

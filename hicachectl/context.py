@@ -177,10 +177,11 @@ class Context:
         """Print an error: three lines on stderr, and a failed document on stdout when nothing was printed yet."""
         from hicachectl.envelope import diagnostic_of
         from hicachectl.render.error import error_lines
+        from hicachectl.render.screen import OutputFailed
 
         for text, style in error_lines(error, trace=trace):
             self.output.stderr.print(text, style)
-        if error.code == "HC-OUTPUT" and self.output.file is None:
+        if isinstance(error, OutputFailed) and self.output.file is None:
             self.emitted = True  # stdout took a part of the document, or nothing: no second one may follow
         if not self.emitted and self.output.format.for_machines:
             failed = Result(
@@ -189,7 +190,7 @@ class Context:
                 diagnostics=(diagnostic_of(error, source=trace),),
                 exit_code=error.exit_code,
             )
-            if error.code == "HC-OUTPUT":
+            if error.code == "HC-OUTPUT" and error.where == str(self.output.file):
                 self.output.file = None
             root = self.root if self.root is None or self.root.is_dir() else None
             origin = read_origin(root)  # an archive may be what failed: only its name is known then

@@ -158,8 +158,15 @@ def plain(value: Any) -> Any:
 
     Raises TypeError for anything else, and ValueError for NaN and infinities (an unknown number is None).
     """
-    if value is None or type(value) in (bool, int):
+    kind = type(value)  # the plain kinds first: a topology holds a hundred thousand of them
+    if value is None or kind is bool or kind is int:
         return value
+    if kind is str:
+        return value if value.isascii() else real_text(value)
+    if kind is dict:
+        return {key if type(key) is str and key.isascii() else str(plain(key)): plain(i) for key, i in value.items()}
+    if kind is list or kind is tuple:
+        return [plain(item) for item in value]
     if isinstance(value, Enum):
         return plain(value.value)
     if isinstance(value, float):

@@ -55,7 +55,10 @@ PAGES: dict[str, Page] = {
     "topo snapshot": Page(
         (
             Example("hicachectl topo snapshot host.tar.zst", "record this host for --root and for a support case"),
-            Example("sudo hicachectl topo snapshot host.tar.zst", "with the whole config space of every function"),
+            Example(
+                "hicachectl topo snapshot host.tar.zst --wake",
+                "sleeping devices too; as root with the whole config space",
+            ),
             Example("hicachectl topo --root host.tar.zst", "read it again, on any machine"),
         )
     ),

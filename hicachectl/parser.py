@@ -18,7 +18,7 @@ from hicachectl.context import Context
 from hicachectl.errors import ExitCode, UsageError
 from hicachectl.flags import GLOBAL_FLAGS, Flag
 from hicachectl.pages import page_of
-from hicachectl.registry import COMMANDS, Entry
+from hicachectl.registry import COMMANDS, PLANNED, Entry
 from hicachectl.render.help import command_help, option_rows, root_help
 
 __all__ = ["build_root", "load_command"]
@@ -68,9 +68,15 @@ class _Root(typer.core.TyperGroup):
             if ctx.resilient_parsing or cmd_name.startswith("-"):
                 return None
             near = get_close_matches(cmd_name, self.list_commands(ctx), n=1)
+            if cmd_name in PLANNED:
+                raise UsageError(
+                    f"the command {cmd_name!r} is planned and not there yet",
+                    why=PLANNED[cmd_name],
+                    hint="hicachectl --help lists the commands there are",
+                )
             raise UsageError(
                 f"there is no command {cmd_name!r}",
-                why=f"the nearest name is {near[0]!r}" if near else "no name is near it",
+                why=f"the nearest name is {near[0]!r}" if near else None,
                 hint=f"hicachectl {near[0]} --help" if near else "hicachectl --help lists the commands",
             )
         if self._listing:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["COMMANDS", "GROUPS", "Entry"]
+__all__ = ["COMMANDS", "GROUPS", "PLANNED", "Entry"]
 
 GROUPS = ("Does it pay?", "Set up", "Look up")
 
@@ -37,3 +37,13 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("completion", "Print the completion script of a shell.", GROUPS[2]),
     Entry("version", "Print the versions of the tool and its libraries.", GROUPS[2]),
 )
+
+PLANNED = {
+    "tune": "it will change host settings (plan, apply, verify, roll back) and size the host pool",
+    "bench": "it will load links, pools and storage",
+    "export": "it will write flags and units for engines",
+    "doctor": "it will sweep limits, links, drift and storage",
+    "trace": "it will describe and convert traces; run reads them as they are",
+    "bundle": "it will pack a support archive",
+}
+"""Commands of the documents that are not there yet, each with what it will do."""

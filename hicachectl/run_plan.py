@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hicachectl.config import Effective, load_config
+from hicachectl.config import DEMO_PROFILE, Effective, load_config
 from hicachectl.config_models import RunConfig
+from hicachectl.disk_room import disk_warnings
 from hicachectl.envelope import Diagnostic, Severity
 from hicachectl.errors import CapacityError, ExitCode, StorageError, StorageFault, UsageError
 from hicachectl.memory_room import memory_room
@@ -29,10 +30,7 @@ from hicachectl.runtime.storage.prefetch import PrefetchPolicy
 from hicachectl.runtime.write_policy import WritePolicy
 from hicachectl.units import format_bytes
 
-__all__ = ["DEMO_PROFILE", "RunPlan", "effective_config", "not_ready", "plan_run"]
-
-DEMO_PROFILE = "cpu-demo"
-"""What `hicachectl run` without a trace and without a profile uses."""
+__all__ = ["RunPlan", "effective_config", "not_ready", "plan_run"]
 
 _RESERVE_BYTES = 256 << 20
 """Left to the rest of the machine by the preflight."""
@@ -119,7 +117,13 @@ def plan_run(run: RunConfig) -> RunPlan:
         ),
     )
     return RunPlan(
-        trace, info, replay, run.storage_path == "auto", longest, terms, tuple(_warnings(run, device_slots, longest))
+        trace,
+        info,
+        replay,
+        run.storage_path == "auto",
+        longest,
+        terms,
+        (*_warnings(run, device_slots, longest), *disk_warnings(run)),
     )
 
 
@@ -133,6 +137,7 @@ def _cache_config(run: RunConfig) -> CacheConfig:
         ghost_entries=run.ghost,
         seen_keys=run.seen_keys,
         strict=True,
+        settle_storage=True,
         prefetch=PrefetchWait(
             PrefetchPolicy(run.prefetch.policy), run.prefetch.base_s, run.prefetch.per_ki_token_s, run.prefetch.max_s
         ),

@@ -52,6 +52,10 @@ class Backups:
         if self._store_queue is not None:
             self._touches.append(self._store_queue.touch(keys))
 
+    def wait_touches(self, timeout_s: float | None) -> bool:
+        """Wait until storage has been told of every path used so far; False when `timeout_s` passed first."""
+        return all(touch.wait(timeout_s) for touch in self._touches)
+
     def back_up(self, node: Node, ghost_pages: int, keys: bytes | None = None) -> None:
         """Steps 8 and 9: let the write policy choose pages of the path to `node`, reserve host slots for them, evicting, and start the copy.
 

@@ -97,7 +97,7 @@ class HierarchicalCache:
         self._backups = Backups(self._core, self._store_queue)
         self._rooms = Rooms(self._core, self._wait_ticket, self._backups.back_up_victim)
         self._backups.rooms = self._rooms
-        self._restores = Restores(self._core, self._rooms, self._prefetcher)
+        self._restores = Restores(self._core, self._rooms, self._prefetcher, self._settle_writes)
         self._open: dict[int, Request] = {}
         self._serial = 0
         self._closed = False
@@ -129,6 +129,7 @@ class HierarchicalCache:
         """
         if self._closed:
             raise InvariantBroken("a request came after close()", where="cache")
+        self._settle_writes()
         self.tick()
         began = perf_counter()
         found = self.tree.match(tokens, namespace)
@@ -329,6 +330,17 @@ class HierarchicalCache:
                     self._store_queue.close()
 
     # -- waiting and rooms ---------------------------------------------------------------------------------------
+
+    def _settle_writes(self) -> None:
+        """Under `settle_storage`, let storage catch up before it is asked, read or touched: its eviction order must not hang on timing."""
+        if self.storage is None or not self.config.settle_storage:
+            return
+        deadline = perf_counter() + self.config.restore_timeout_s
+        while queue := self._backups.backups or self._backups.stores:
+            left = deadline - perf_counter()
+            if left <= 0 or not self._wait_ticket(queue[0], left):
+                return
+        self._backups.wait_touches(max(0.0, deadline - perf_counter()))
 
     def _oldest(self) -> object | None:
         """Return a ticket that is not settled yet, None when nothing is under way."""

@@ -56,7 +56,8 @@ class CacheConfig:
     """How the cache decides. Sizes come from the pools.
 
     `strict` keeps the exact eviction order by waiting for a copy that holds the next victim (replay); without it a held
-    victim is passed over (an engine must not wait). `seen_keys` bounds the memory behind "why no hit", `ghost_entries`
+    victim is passed over (an engine must not wait). `settle_storage` lets writes to storage end before storage is asked,
+    read or touched, so that what it evicts does not hang on timing (replay). `seen_keys` bounds the memory behind "why no hit", `ghost_entries`
     the ghost list (0 = off). `restore_timeout_s` bounds every wait for a copy; `prefetch` the wait for storage reads.
     """
 
@@ -69,6 +70,7 @@ class CacheConfig:
     ghost_entries: int = 0
     seen_keys: int = 0
     strict: bool = False
+    settle_storage: bool = False
     keep_keys: bool = False
     restore_timeout_s: float = 60.0
     prefetch: PrefetchWait = PrefetchWait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from time import perf_counter
 
 from hicachectl.runtime import decide
@@ -26,12 +27,15 @@ DEVICE, HOST = Tier.DEVICE, Tier.HOST
 
 
 class Restores:
-    """Starts restores, and publishes what they bring up."""
+    """Starts restores, and publishes what they bring up. `settle_writes` is called before each read from storage."""
 
-    def __init__(self, core: CacheCore, rooms: Rooms, prefetcher: Prefetcher | None) -> None:
+    def __init__(
+        self, core: CacheCore, rooms: Rooms, prefetcher: Prefetcher | None, settle_writes: Callable[[], None]
+    ) -> None:
         self._core = core
         self._rooms = rooms
         self._prefetcher = prefetcher
+        self._settle_writes = settle_writes
         self.loads: deque[LoadTicket] = deque()
         self.leftovers: deque[CutRead] = deque()
         """Storage reads given up at their deadline whose last batch still runs."""
@@ -157,6 +161,7 @@ class Restores:
             request.planned_pages = start + n
         if not n:
             return
+        self._settle_writes()
         host_slots, device_slots = self._core.host_slots.alloc(n), self._core.device_slots.alloc(n)
         assert host_slots is not None and device_slots is not None
         pages = HostPages(self._core.host_pool, host_slots)
@@ -353,9 +358,10 @@ class Restores:
                 self._core.device_slots.free(inserted.unused_slots)
                 self._core.counters.duplicate_pages += len(inserted.unused_slots)
             node = inserted.node
-            if self._adopt_host(node, start, end, ticket.host_slots):
-                self._core.tell_pages(node, start, end, HOST)
-            self._core.remember(ticket.keys, start, end, SeenFlag.PUBLISHED | SeenFlag.BACKED_UP | SeenFlag.STORED)
+            self._core.remember(ticket.keys, start, end, SeenFlag.PUBLISHED | SeenFlag.STORED)
+            for low, high in self._adopt_host(node, start, end, ticket.host_slots):
+                self._core.remember(ticket.keys, low, high, SeenFlag.BACKED_UP)
+                self._core.tell_pages(node, low, high, HOST)
             if (reader := self._readers.get(ticket)) is not None:
                 self._extend_to(reader, end)
         self._core.tell_pages(node, start, end, DEVICE)
@@ -363,18 +369,19 @@ class Restores:
         ticket.device_slots, ticket.host_slots, ticket.start, ticket.arrived = NO_SLOTS, NO_SLOTS, end, end
         self._core.counters.loaded_pages += n
 
-    def _adopt_host(self, node: Node, start: int, end: int, host_slots: Slots) -> bool:
-        """Attach host slots just filled from storage; where the host tier holds a page already, ours go back.
+    def _adopt_host(self, node: Node, start: int, end: int, host_slots: Slots) -> list[tuple[int, int]]:
+        """Attach host slots just filled from storage and return for which pages; elsewhere ours go back.
 
-        All go back, and the result is False, when the pages above are on the device alone: a backed-up page never hangs
-        under one that is not (write_back apart). The write policy brings both down together.
+        Where the host tier holds a page already it keeps its own slot, whose copy may still be under way. All go back when
+        the pages above are on the device alone: a backed-up page never hangs under one that is not (write_back apart).
+        The write policy brings both down together.
         """
         assert self._core.host_slots is not None
         above = self._core.tree.nodes_between(node, 0, start)
         closed = all(n.resident(HOST) >= min(n.n_pages, start - n.depth) for n in above)
         if not closed and self._core.config.write_policy is not WritePolicy.WRITE_BACK:
             self._core.host_slots.free(host_slots)
-            return False
+            return []
         holes: list[tuple[int, int]] = []
         for n in self._core.tree.nodes_between(node, start, end):
             low, high = max(start, n.depth), min(end, n.depth + n.n_pages)
@@ -385,7 +392,7 @@ class Restores:
                 holes.append((have, high))
         for low, high in holes:
             self._core.tree.attach(node, HOST, low, high, host_slots[low - start : high - start])
-        return True
+        return holes
 
     def _device_ready(self, node: Node) -> int:
         """Return how many pages of the path to `node` are device-resident from the root on."""

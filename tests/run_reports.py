@@ -88,7 +88,7 @@ def demo() -> ReplayReport:
     """Pages of one model, prefill of another: no verdict."""
     full = all_tiers()
     return replace(
-        full, compute=Compute("qwen3-8b", "one NVIDIA H200, eager attention", 147_456, False),
+        full, compute=Compute("qwen3-8b", "NVIDIA H200, eager", 147_456, False),
         gain=replace(full.gain, at_model_size=gain_at_model_size(61.25, 3.72, 0.97, 1152.0)),
     )  # fmt: skip
 

@@ -241,3 +241,13 @@ def test_data_holds_every_value_nested_and_every_origin() -> None:
         "searched": ["/nonexistent/hicache.yaml", "/nonexistent/x"],
         "reason": "no file in the search order",
     }
+
+
+def test_a_trace_on_the_line_says_what_of_the_file_still_counts(tmp_path: Path) -> None:
+    text = "run:\n  synthetic: agent\n  seed: 3\n  host_slots: 9\n  geometry: tiny-4k\n"
+    told = load(tmp_path, text, flags={"run.trace": "t.jsonl"}).unused_workload()
+    assert told is not None
+    assert "synthetic agent is not replayed" in told
+    assert told.endswith("still used from that file: run.geometry, run.host_slots")
+    assert load(tmp_path, text).unused_workload() is None
+    assert load(tmp_path, "run:\n  host_slots: 9\n", flags={"run.trace": "t.jsonl"}).unused_workload() is None

@@ -9,6 +9,10 @@ from hicachectl.config import load_config
 from hicachectl.errors import HicacheError, ProfileError, UsageError
 from hicachectl.profiles import profile_names
 from hicachectl.profiles_io import Confidence, load_profile, problems_in_profile
+from hicachectl.runtime.geometry import preset
+from hicachectl.runtime.replay.synthetic import synthetic
+from hicachectl.runtime.storage.file import disk_bytes
+from hicachectl.units import parse_size
 
 GOOD = """\
 name: mine
@@ -150,3 +154,14 @@ def test_host_slots_are_the_whole_pages_of_the_pool_named_in_the_reason(
     value = load_profile(name).values["run.host_slots"]
     assert value.value == int(pool_bytes // page_bytes)
     assert f"{page_bytes:,}" in value.reason
+
+
+def test_the_storage_size_of_the_demonstration_is_told_with_its_arithmetic() -> None:
+    values = load_profile("cpu-demo").values
+    held = parse_size(str(values["run.storage_bytes"].value)) // disk_bytes(preset("tiny-64k", 512).page_bytes)
+    distinct = {
+        int(block) for request in synthetic("multi-turn") for block in request.blocks[: request.input_tokens // 512]
+    }
+    reason = values["run.storage_bytes"].reason
+    told = f"{held:,} of the {len(distinct):,} different pages of the workload, and {len(distinct) - held:,} must leave"
+    assert told in reason

@@ -7,8 +7,12 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import pytest
+from cli_runner import call
 
+from hicachectl.config_keys import catalogue
 from hicachectl.config_models import RunConfig
+from hicachectl.disk_room import disk_warnings
 from hicachectl.run_plan import plan_run
 from hicachectl.runtime.replay.synthetic import synthetic
 
@@ -45,3 +49,36 @@ def test_a_short_try_of_a_large_geometry_fits_where_the_whole_trace_would_not(tm
     trace = trace_of(tmp_path / "trace.jsonl", 1, 1, 900_000)
     plan = plan_run(RunConfig(trace=trace, limit=2, geometry="qwen3-8b", host_slots=2))
     assert dict(plan.memory_terms)["device pool"] == 512 * 147_456
+
+
+@pytest.mark.parametrize("columns", ["80", "100", "120"])
+def test_the_preflight_is_a_table_at_80_columns_with_null_and_sizes_with_units(
+    columns: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = call("run", "--check", "--limit", "3", env={"COLUMNS": columns})
+    assert ran.code == 0
+    lines = ran.out.splitlines()
+    assert max(map(len, lines)) <= int(columns)
+    rows = {line.split()[0]: line.split() for line in lines if line.startswith("run.")}
+    assert set(rows) | {"profile"} == set(catalogue())
+    assert rows["run.report"][1] == "null"
+    assert rows["run.storage_bytes"][1:4] == ["536870912", "(512.0", "MiB)"]
+    assert "None" not in ran.out
+
+
+def test_a_storage_tier_larger_than_the_free_disk_is_warned_of_with_both_values(tmp_path: Path) -> None:
+    run = RunConfig(storage_path=str(tmp_path / "not" / "there"), storage_bytes=2 << 30)
+    seen: list[Path] = []
+
+    def free(folder: Path) -> int:
+        seen.append(folder)
+        return 1 << 30
+
+    (warning,) = disk_warnings(run, free_bytes=free)
+    assert seen == [tmp_path]
+    assert warning.code == "HC-L3-DISK"
+    assert "2.0 GiB" in warning.message
+    assert "1.0 GiB" in warning.message
+    assert disk_warnings(run, free_bytes=lambda folder: 2 << 30) == ()
+    assert disk_warnings(RunConfig(), free_bytes=lambda folder: 0) == ()

@@ -12,6 +12,7 @@ from hicachectl.envelope import Fact, Result
 from hicachectl.profiles import profile_names
 from hicachectl.render.screen import Screen
 from hicachectl.render.table import Column, Table
+from hicachectl.units import format_bytes
 
 if TYPE_CHECKING:
     from hicachectl.config import Effective
@@ -30,15 +31,15 @@ def show(
     origin: Annotated[bool, typer.Option("--origin", help="Say where each value comes from.")] = False,
     profile: ProfileOption = None,
 ) -> None:
-    """Show every setting as `run` would use it.
+    """Show every setting as `run` without flags would use it: without a trace that includes the profile cpu-demo.
 
     A value is taken from the first place that has one: flag, HICACHECTL_* variable, hicache.yaml, profile,
     measurement, default. Every place is checked, also where another one wins.
     """
-    from hicachectl.config import load_config
+    from hicachectl.config import DEMO_PROFILE, load_config
 
     cli: Context = ctx.obj
-    effective = load_config(env=cli.environ, path=cli.config_path, profile=profile)
+    effective = load_config(env=cli.environ, path=cli.config_path, profile=profile, fallback_profile=DEMO_PROFILE)
     facts = {pointer: Fact(reason=reason) for pointer, reason in effective.null_reasons().items()}
     result = Result("hicachectl.config-show/1", effective.data(), facts=facts, rows="/settings")
     cli.emit(result, render=lambda screen, data: _render_show(screen, effective, origin=origin or screen.wide))
@@ -82,10 +83,9 @@ def path(ctx: typer.Context) -> None:
 
 def _render_show(screen: Screen, effective: Effective, *, origin: bool) -> None:
     from hicachectl.config_keys import catalogue
-    from hicachectl.units import format_bytes
 
     file, profile = effective.file, effective.profile
-    name = f"{profile.name} rev {profile.revision}" if profile else "none"
+    name = f"{profile.name} rev {profile.revision} ({effective.origins['profile']})" if profile else "none"
     screen.print(f"CONFIG  file {file.path or 'none'}  profile {name}", "bold")
     columns = [Column("KEY"), Column("VALUE")]
     if origin:
@@ -94,10 +94,9 @@ def _render_show(screen: Screen, effective: Effective, *, origin: bool) -> None:
     rows = []
     for setting in effective.settings():
         key = catalogue()[setting.key]
-        size = f" ({format_bytes(int(str(setting.value)))})" if setting.key.endswith("_bytes") else ""
-        row = [setting.key, show_value(setting.value) + size]
+        row = [setting.key, show_value(setting.value, is_size=setting.key.endswith("_bytes"))]
         if origin:
-            row += [setting.origin.kind.value, setting.origin.where or "-"]
+            row += [setting.origin.kind.value, setting.origin.short_where or "-"]
         rows.append([*row, key.flag, key.env])
     screen.table(Table(columns, rows))
 
@@ -107,10 +106,12 @@ def _render_path(screen: Screen, shown: ConfigPath) -> None:
     screen.table(Table((Column("PLACE"), Column("STATE")), [(place.path, place.state) for place in shown.places]))
 
 
-def show_value(value: Any) -> str:
-    """Write a setting for a person: null for None, numbers as YAML reads them back. Pure.
+def show_value(value: Any, *, is_size: bool = False) -> str:
+    """Write a setting for a person: null for None, numbers as YAML reads them back, a size with its unit beside. Pure.
 
-    >>> show_value(None), show_value(5.12e-10), show_value("auto")
-    ('null', '5.12e-10', 'auto')
+    >>> show_value(None), show_value(5.12e-10), show_value("auto"), show_value(1 << 30, is_size=True)
+    ('null', '5.12e-10', 'auto', '1073741824 (1.0 GiB)')
     """
+    if is_size:
+        return f"{value} ({format_bytes(int(value))})"
     return "null" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -17,12 +17,13 @@ import typer
 
 from hicachectl.context import Context, read_origin
 from hicachectl.envelope import Diagnostic, Fact, Result, Severity
-from hicachectl.errors import ExitCode, HicacheError, StorageError
+from hicachectl.errors import ExitCode, HicacheError, StorageError, UsageError
 from hicachectl.interrupt import Terminated, signal_error
 from hicachectl.profiles import profile_names
 
 if TYPE_CHECKING:
     from hicachectl.config import Effective
+    from hicachectl.render.html_report import Origins
     from hicachectl.render.screen import Screen
     from hicachectl.run_plan import RunPlan
     from hicachectl.runtime.metrics import Metrics
@@ -47,7 +48,7 @@ def command(
     profile: Annotated[Text, _option("--profile", "Profile that supplies what is not given.", _WORKLOAD, "NAME|FILE", autocompletion=profile_names)] = None,
     geometry: Annotated[Text, _option("--geometry", "KV geometry preset, such as qwen3-8b or tiny-64k.", _TIERS, "NAME")] = None,
     page_tokens: Annotated[Text, _option("--page-tokens", "Tokens a page.", _TIERS, "N")] = None,
-    device: Annotated[Text, _option("--device", "auto or cpu.", _TIERS, "DEVICE")] = None,
+    device: Annotated[Text, _option("--device", "auto or cpu; accelerators are not there yet.", _TIERS, "DEVICE")] = None,
     device_slots: Annotated[Text, _option("--device-slots", "Pages of L1; auto = the longest request.", _TIERS, "N|auto")] = None,
     host_slots: Annotated[Text, _option("--host-slots", "Pages of L2; 0 = no host tier.", _TIERS, "N")] = None,
     storage_path: Annotated[Text, _option("--storage-path", "Folder of L3; auto = a temporary one, none = no storage tier.", _TIERS, "DIR")] = None,
@@ -88,6 +89,9 @@ def command(
     cli: Context = ctx.obj
     cli.refuse_root("run")
     effective = effective_config(flags, cli.environ, cli.config_path, profile)
+    unused = effective.unused_workload()
+    if unused is not None:
+        cli.note(f"note: {unused}")
     if effective.run.report is not None:
         from hicachectl.render.html_report import require_writable
 
@@ -141,21 +145,40 @@ def _replay(cli: Context, effective: Effective, plan: RunPlan, command_line: str
             except PageMismatch as error:
                 wrong, stop = error, Stop.FAILED
         report = make_report(replay, stop)
+    unwritten: HicacheError | None = None
     if run.report is not None:
-        write_html(report, Path(run.report), command=command_line, made_at=read_origin(None).collected_at)
-        cli.note(f"report written to {run.report}")
+        try:
+            write_html(report, Path(run.report), _origins_of(effective, command_line))
+            cli.note(f"report written to {run.report}")
+        except (
+            UsageError
+        ) as error:  # the disk filled up meanwhile: the document below is all that is left of a long run
+            unwritten = error
     result = Result(
         "hicachectl.run/1",
         report,
         diagnostics=(*plan.diagnostics, *_degradations(report)),
         facts=_reasons_of_nulls(report),
     )
-    for cause in (wrong, stopped.error(report)):
-        if cause is not None:
-            result = result.with_error(cause)
+    for failure in (wrong, unwritten, stopped.error(report)):
+        if failure is not None:
+            result = result.with_error(failure)
     cli.emit(result, render=lambda screen, data: render_report(screen, data, command=command_line))
-    if wrong is not None:
-        raise wrong
+    for failure in (wrong, unwritten):
+        if failure is not None:
+            raise failure
+
+
+def _origins_of(effective: Effective, command_line: str) -> Origins:
+    """Gather what the page tells of how it was made."""
+    from hicachectl.commands.config import show_value
+    from hicachectl.render.html_report import Origins
+    from hicachectl.this_machine import machine_words
+
+    settings = tuple(
+        (s.key, show_value(s.value, is_size=s.key.endswith("_bytes")), str(s.origin)) for s in effective.settings()
+    )
+    return Origins(command_line, read_origin(None).collected_at, settings, machine_words())
 
 
 def _opened(plan: RunPlan, metrics: Metrics | None) -> Replay:
@@ -310,6 +333,7 @@ def _emit_check(cli: Context, effective: Effective, plan: RunPlan) -> None:
 
 
 def _render_check(screen: Screen, data: Preflight) -> None:
+    from hicachectl.commands.config import show_value
     from hicachectl.render.table import Column, Table
     from hicachectl.units import format_bytes
 
@@ -319,6 +343,15 @@ def _render_check(screen: Screen, data: Preflight) -> None:
     screen.print(f"  {'storage':<20} {data.storage or 'off'}")
     for note in data.notes:
         screen.print(f"  note: {note}")
-    rows = [(s["key"], str(s["value"]), s["origin"]) for s in data.settings]
-    screen.table(Table((Column("SETTING"), Column("VALUE"), Column("ORIGIN")), rows))
+    rows = [
+        (s["key"], show_value(s["value"], is_size=s["key"].endswith("_bytes")), *_kind_and_place(s["origin"]))
+        for s in data.settings
+    ]
+    screen.table(Table((Column("SETTING"), Column("VALUE"), Column("FROM"), Column("WHERE", keep=1)), rows))
     screen.print("ready: hicachectl run with the same options starts it")
+
+
+def _kind_and_place(origin: str) -> tuple[str, str]:
+    """Split an origin into its kind and its place; of a profile the file name alone, so that the table fits. Pure."""
+    kind, _, place = origin.partition(" ")
+    return kind, (Path(place).name if kind == "profile" else place) or "-"

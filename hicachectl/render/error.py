@@ -17,21 +17,22 @@ from hicachectl.units import format_count
 
 __all__ = ["error_lines"]
 
-_WHY: tuple[tuple[type[HicacheError], str, str], ...] = (
-    (UsageError, "the command cannot be used as given", "correct it and run again"),
+_WHY: tuple[tuple[type[HicacheError], str | None, str], ...] = (
+    (UsageError, None, "correct it and run again"),
     (HostError, "the host refused it", "see the page of the code below"),
     (PlanStale, "the host is not as it was when the plan was made", "make a new plan: hicachectl tune plan"),
-    (ApplyFailed, "a step did not take effect", "read the lists above before anything else"),
-    (VerifyMismatch, "what was read differs from what was wanted", "look at the writer of the value, then decide"),
-    (CapacityError, "the terms above do not fit", "make one of the terms smaller"),
-    (StorageError, "the storage tier did not answer as expected", "check the storage path, then run again"),
+    (ApplyFailed, None, "read the lists above before anything else"),
+    (VerifyMismatch, None, "look at the writer of the value, then decide"),
+    (CapacityError, None, "make one of the terms smaller"),
+    (StorageError, None, "check the storage path, then run again"),
 )
 
 
 def error_lines(error: HicacheError, *, trace: str | None = None) -> list[tuple[str, str | None]]:
     """Lay an error out as (line, style): what, why, next, code. Pure.
 
-    The three lines are always there; a class's own words stand in where the error gives none. Terms of a sum and the
+    What failed and what next are always there. The reason is left out where there is none to tell beyond the first line;
+    a class's own words stand in where they add something. Terms of a sum and the
     lists of a half-done change come between the first line and the reason.
     """
     why, hint = _defaults(error)
@@ -45,7 +46,8 @@ def error_lines(error: HicacheError, *, trace: str | None = None) -> list[tuple[
     if isinstance(error, ApplyFailed):
         for label, items in (("applied", error.applied), ("rolled back", error.rolled_back), ("left", error.left)):
             lines.append((f"         {label:<11}  {', '.join(items) or 'nothing'}", None))
-    lines.append((f"   why: {error.why or why}", None))
+    if error.why or why:
+        lines.append((f"   why: {error.why or why}", None))
     lines.append((f"  next: {error.hint or hint}", None))
     if trace is not None:
         lines.append((f" trace: {trace}", None))
@@ -53,7 +55,7 @@ def error_lines(error: HicacheError, *, trace: str | None = None) -> list[tuple[
     return lines
 
 
-def _defaults(error: HicacheError) -> tuple[str, str]:
+def _defaults(error: HicacheError) -> tuple[str | None, str]:
     for kind, why, hint in _WHY:
         if isinstance(error, kind):
             return why, hint
@@ -62,4 +64,4 @@ def _defaults(error: HicacheError) -> tuple[str, str]:
             "this is a fault of hicachectl, not of your input",
             "report it with the trace file, or rerun with --debug",
         )
-    return "see the page of the code below", f"hicachectl explain {error.code}"
+    return None, f"hicachectl explain {error.code}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,27 +14,35 @@ from hicachectl.errors import UsageError
 from hicachectl.render import run_charts as charts
 from hicachectl.render import run_tables as tables
 from hicachectl.render.html_style import HATCHES, STYLE
-from hicachectl.render.run_advice import advice
+from hicachectl.render.run_advice import advice, command_with
 from hicachectl.render.run_words import LRU_HITS, caveats, checks, coverage, glue, settings, speed, verdict
+from hicachectl.render.table import Column, Table
 from hicachectl.runtime.cost import WINDOW
 from hicachectl.units import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from hicachectl.render.table import Table
     from hicachectl.runtime.replay.report import ReplayReport
 
-__all__ = ["html_page", "require_writable", "write_html"]
+__all__ = ["Origins", "html_page", "require_writable", "write_html"]
 
 
-def write_html(
-    report: ReplayReport, path: str | Path, *, command: str = "hicachectl run", made_at: str | None = None
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """What a page came from: the command line, when, the settings (key, value, from where), the machine (name, value)."""
+
+    command: str = "hicachectl run"
+    made_at: str | None = None
+    settings: tuple[tuple[str, str, str], ...] = ()
+    machine: tuple[tuple[str, str], ...] = ()
+
+
+def write_html(report: ReplayReport, path: str | Path, origins: Origins = Origins()) -> None:
     """Write the page to `path`; it appears whole or not at all (temporary name in the same folder, then renamed).
 
     Raises UsageError when the folder is missing or not writable, or `path` is a folder.
     """
     path = Path(path)
-    text = html_page(report, command=command, made_at=made_at)
+    text = html_page(report, origins)
     temporary = _temporary(path)
     try:
         try:
@@ -76,10 +85,19 @@ def _not_written(path: Path, error: OSError) -> UsageError:
     )
 
 
-def html_page(report: ReplayReport, *, command: str = "hicachectl run", made_at: str | None = None) -> str:
+def html_page(report: ReplayReport, origins: Origins = Origins()) -> str:
     """Return the whole page. Pure."""
     title = f"hicachectl run: {report.trace}"
-    body = "".join((_head(report, made_at), _plots(report), _tables(report), _words(report), _next(report, command)))
+    body = "".join(
+        (
+            _head(report, origins.made_at),
+            _plots(report),
+            _tables(report),
+            _words(report),
+            _next(report, origins.command),
+            _made_by(origins),
+        )
+    )
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
@@ -185,11 +203,23 @@ def _words(report: ReplayReport) -> str:
 def _next(report: ReplayReport, command: str) -> str:
     items = "".join(
         f"<li>{_prose(item.why)}"
-        + (f"<pre>{escape(command)} {escape(item.flags)}</pre>" if item.flags else "")
+        + (f"<pre>{escape(command_with(command, item.flags))}</pre>" if item.flags else "")
         + "</li>"
         for item in advice(report)
     )
     return f"<section><h2>Next</h2><ol>{items}</ol></section>"
+
+
+def _made_by(origins: Origins) -> str:
+    """Say how to make this page again, and on what machine its times were measured."""
+    line = f"<section><h2>Made by</h2><pre>{escape(origins.command)}</pre>"
+    when = f"<p class=about>{escape(origins.made_at)}</p>" if origins.made_at else ""
+    machine = Table((Column("MACHINE"), Column("VALUE")), origins.machine)
+    settings = Table((Column("SETTING"), Column("VALUE"), Column("FROM")), origins.settings)
+    return (
+        f"{line}{when}{_table(machine) if origins.machine else ''}</section>"
+        + (_section("Settings", "in force, and where each came from", settings) if origins.settings else "")
+    )  # fmt: skip
 
 
 def _section(title: str, about: str, table: Table, note: str = "") -> str:

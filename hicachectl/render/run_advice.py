@@ -1,10 +1,11 @@
 """What to do next, from a replay's report: a reason with its figures, and a command to try. Pure.
 
-A command is the one that was run plus flags; of a flag given twice the last one counts.
+A command is the one that was run with the flags of the advice in place of those it had.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from hicachectl.units import format_bytes, format_count
 if TYPE_CHECKING:
     from hicachectl.runtime.replay.report import LayoutCost, ReplayReport
 
-__all__ = ["Advice", "advice"]
+__all__ = ["Advice", "advice", "command_with"]
 
 _GROW_POINTS = 1.0
 """A bigger pool is worth a try when it gains a point of hit rate (the plateau rule of `tune size`)."""
@@ -31,6 +32,24 @@ class Advice:
 
     why: str
     flags: str = ""
+
+
+def command_with(command: str, flags: str) -> str:
+    """Return `command` with `flags` at its end, and without what it said of them before. Pure.
+
+    >>> command_with("hicachectl run --trace 'my trace' --host-slots 8 --limit=9", "--host-slots 16 --limit none")
+    "hicachectl run --trace 'my trace' --host-slots 16 --limit none"
+    """
+    added = shlex.split(flags)
+    names = {word for word in added if word.startswith("--")}
+    kept: list[str] = []
+    words = iter(shlex.split(command))
+    for word in words:
+        if word in names:
+            next(words, None)  # its value
+        elif word.partition("=")[0] not in names:
+            kept.append(word)
+    return shlex.join([*kept, *added])
 
 
 def advice(report: ReplayReport) -> tuple[Advice, ...]:
@@ -111,6 +130,11 @@ def _size(report: ReplayReport) -> Iterator[Advice]:
         return
     if not pools.host_slots:
         return
+    if idle := _idle_tiers(report):
+        names, flags = idle
+        yield Advice(f"{names} had nothing to add on this traffic.", flags)
+        if "--host-slots" in flags:
+            return
     doubled = _points(reuse.hit_pages_double_host_slots - reuse.hit_pages_host_slots, report)
     left = _points(sum(reuse.bins_log2) - reuse.hit_pages_host_slots, report)
     if reuse.plateau_pages > pools.host_slots and left >= _GROW_POINTS:
@@ -131,6 +155,19 @@ def _size(report: ReplayReport) -> Iterator[Advice]:
             f"{_pages(report, pools.host_slots)} cost at most 1 point of hit rate.",
             f"--host-slots {plateau}",
         )
+
+
+def _idle_tiers(report: ReplayReport) -> tuple[str, str] | None:
+    """Return the lower tiers that hit nothing and would not with more room, and the flags that switch them off."""
+    pools, hits, reuse = report.pools, report.pages_hit_by_tier, report.reuse
+    if hits.storage or report.stop != "complete":
+        return None
+    out_of_reach = _points(sum(reuse.bins_log2) - reuse.hit_pages_host_slots, report)
+    storage_idle = pools.storage_capacity_bytes and (out_of_reach < _GROW_POINTS or not report.evicted_pages.storage)
+    if not hits.host and out_of_reach < _GROW_POINTS:
+        off = " --storage-path none" if storage_idle else ""
+        return ("Leave the lower tiers out: they" if off else "Leave the host tier out: it"), f"--host-slots 0{off}"
+    return ("Leave the storage tier out: it", "--storage-path none") if storage_idle else None
 
 
 def _policy(report: ReplayReport) -> Iterator[Advice]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hicachectl.render import run_tables as tables
-from hicachectl.render.run_advice import advice
+from hicachectl.render.run_advice import advice, command_with
 from hicachectl.render.run_words import LRU_HITS, caveats, checks, coverage, glue, settings, speed, verdict
 from hicachectl.render.text import pad, wrap
 from hicachectl.runtime.cost import WINDOW
@@ -90,7 +90,7 @@ def _next(screen: Screen, report: ReplayReport, command: str) -> None:
     for number, item in enumerate(advice(report), 1):
         _paragraph(screen, f" [{number}] ", item.why)
         if item.flags:
-            _paragraph(screen, "     -> ", f"{command} {item.flags}")
+            _paragraph(screen, "     -> ", command_with(command, item.flags))
 
 
 def _section(screen: Screen, title: str, about: str, table: Table) -> None:

@@ -9,13 +9,19 @@ from hicachectl.errors import UsageError
 from hicachectl.render.table import Table, layout
 from hicachectl.render.text import ascii_text, printable, wrap
 
-__all__ = ["STYLES", "Screen", "StdoutClosed"]
+__all__ = ["STYLES", "OutputFailed", "Screen", "StdoutClosed"]
 
 STYLES = {"error": "31;1", "warn": "33", "ok": "32", "note": "36", "bold": "1", "dim": "2"}
 
 
 class StdoutClosed(BaseException):
     """The reader of a stream went away; ends the command quietly with 141. Not an Exception, so no handler eats it."""
+
+
+class OutputFailed(UsageError):
+    """The stream itself cannot take what was written, so nothing more may follow on it."""
+
+    default_code = "HC-OUTPUT"
 
 
 class Screen:
@@ -59,17 +65,16 @@ class Screen:
             self.print(line)
 
     def write(self, text: str) -> None:
-        """Write text as it is and flush. Raises StdoutClosed when nobody reads, UsageError when it cannot be written."""
+        """Write text as it is and flush. Raises StdoutClosed when nobody reads, OutputFailed when it cannot be written."""
         try:
             self.stream.write(text)
             self.stream.flush()
         except BrokenPipeError:
             raise StdoutClosed from None
         except OSError as error:
-            raise UsageError(
+            raise OutputFailed(
                 f"cannot write: {error.strerror}",
                 where=str(getattr(self.stream, "name", "the output")).strip("<>"),
                 why="the disk behind it is full or gone",
                 hint="write somewhere else",
-                code="HC-OUTPUT",
             ) from error

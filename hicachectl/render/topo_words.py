@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.model import ConfigSpace, Link, Machine, PciDevice, SlotKind
@@ -50,7 +51,7 @@ def names_of(machine: Machine) -> Names:
     return Names(short, {address: uplink.id for uplink in machine.uplinks for address in uplink.shared_by})
 
 
-def word(fact: Fact[object], unknown: str = "?") -> str:
+def word(fact: Fact[Any], unknown: str = "?") -> str:
     """The value as text, or `unknown`."""
     return unknown if fact.value is None else str(fact.value)
 

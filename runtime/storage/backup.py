@@ -79,7 +79,21 @@ class TouchOp:
     def __init__(self, keys: Sequence[bytes]) -> None:
         self.keys = keys
         self.error: Exception | None = None
-        self.done = False
+        self._done = threading.Event()
+
+    @property
+    def done(self) -> bool:
+        """Whether storage has been told."""
+        return self._done.is_set()
+
+    def finish(self, error: Exception | None = None) -> None:
+        """Say that storage has been told, or why it could not be."""
+        self.error = error
+        self._done.set()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until storage has been told; False when `timeout_s` passed first."""
+        return self._done.wait(timeout_s)
 
 
 class StorageBackup:
@@ -202,11 +216,12 @@ class StorageBackup:
         op.wall_s = time.perf_counter() - started_s - op.yielded_s
 
     def _touch(self, op: TouchOp) -> None:
+        error: Exception | None = None
         try:
             self._storage.touch(op.keys)
-        except Exception as error:  # noqa: BLE001 - travels to the caller in op.error; it costs recency, nothing else
-            op.error = error
-        op.done = True
+        except Exception as raised:  # noqa: BLE001 - travels to the caller in op.error; it costs recency, nothing else
+            error = raised
+        op.finish(error)
 
     def _let_loads_go(self, op: BackupOp) -> bool:
         if self._closed:

@@ -129,7 +129,7 @@ class LazyPages(Protocol):
         ...
 
 
-def read_into(storage: StorageBackend, keys: Sequence[bytes], pages: Sequence[PageBytes]) -> int:
+def read_into(storage: StorageBackend, keys: Sequence[bytes], pages: Sequence[PageBytes] | LazyPages) -> int:
     """Read `keys` into `pages`, which may be lazy ones; returns how many leading pages are proven right and in place."""
     if not isinstance(pages, LazyPages):
         return storage.read(keys, pages)
@@ -139,7 +139,7 @@ def read_into(storage: StorageBackend, keys: Sequence[bytes], pages: Sequence[Pa
     return n_ok
 
 
-def check_pages(keys: Sequence[bytes], pages: Sequence[PageBytes], page_bytes: int) -> None:
+def check_pages(keys: Sequence[bytes], pages: Sequence[PageBytes] | LazyPages, page_bytes: int) -> None:
     """Refuse a call whose keys and buffers do not fit together. Pure.
 
     Raises InvariantBroken: the caller is our own code, so this is a bug, and going on could store a wrong byte.

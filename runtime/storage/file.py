@@ -336,7 +336,10 @@ class FileStorage:
 
     # ---- writing ----
 
-    def _store(self, key: bytes, pages: Sequence[PageBytes], i: int, stamp_ns: int, keep: Collection[ObjectId]) -> bool:
+    def _store(
+        self, key: bytes, pages: Sequence[PageBytes], i: int, stamp_ns: int, keep: Collection[ObjectId]
+    ) -> bool | None:
+        """Store page `i`; returns whether it is new, None when the disk refuses it."""
         self._require_open()
         if self._known_run((key,), 0) == 1 or self._look(key):
             with self._lock:

@@ -22,7 +22,7 @@ from enum import Enum
 from queue import SimpleQueue
 
 from hicachectl.errors import InvariantBroken, StorageError, StorageFault
-from hicachectl.runtime.storage.base import PageBytes, StorageBackend, check_pages, read_into
+from hicachectl.runtime.storage.base import LazyPages, PageBytes, StorageBackend, check_pages, read_into
 from hicachectl.runtime.storage.gate import LoadGate
 
 __all__ = ["OpEnd", "PrefetchOp", "PrefetchPolicy", "PrefetchStats", "Prefetcher", "deadline_s", "join_storage_thread"]
@@ -85,7 +85,7 @@ class PrefetchStats:
 class PrefetchOp:
     """One load from L3. Written by the prefetch thread, read by anyone."""
 
-    def __init__(self, keys: Sequence[bytes], pages: Sequence[PageBytes]) -> None:
+    def __init__(self, keys: Sequence[bytes], pages: Sequence[PageBytes] | LazyPages) -> None:
         self.keys, self.pages = keys, pages
         self.n_ok = 0
         """Leading pages proven right so far; final once `done`."""
@@ -140,7 +140,7 @@ class Prefetcher:
         self._thread = threading.Thread(target=self._run, name="hicache-prefetch", daemon=True)
         self._thread.start()
 
-    def submit(self, keys: Sequence[bytes], pages: Sequence[PageBytes]) -> PrefetchOp:
+    def submit(self, keys: Sequence[bytes], pages: Sequence[PageBytes] | LazyPages) -> PrefetchOp:
         """Queue a load and return at once.
 
         Raises InvariantBroken when keys and buffers do not fit together or after close().

@@ -49,7 +49,20 @@ def test_show_prints_every_key_and_with_origin_its_file_and_line() -> None:
 def test_without_origin_only_values_are_shown() -> None:
     _, out, _ = call("config", "show")
     assert out.splitlines()[1].split() == ["KEY", "VALUE"]
-    assert "1073741824 (1.0 GiB)" in out
+    assert "536870912 (512.0 MiB)" in out
+
+
+def test_show_has_what_a_run_without_flags_uses_and_names_the_default_profile() -> None:
+    _, out, _ = call("config", "show", "--origin")
+    assert out.splitlines()[0].endswith("(default no trace and no profile given)")
+    rows = {line.split()[0]: line.split()[1:] for line in out.splitlines()[2:]}
+    assert rows["profile"][:2] == ["cpu-demo", "default"]
+    assert rows["run.storage_path"][:2] == ["auto", "profile"]
+
+
+def test_show_uses_no_demonstration_profile_where_a_trace_or_no_profile_is_asked_for() -> None:
+    assert document("config", "show", HICACHECTL_RUN_TRACE="t.jsonl")["data"]["profile"] is None
+    assert document("config", "show", HICACHECTL_PROFILE="none")["data"]["profile"] is None
 
 
 @pytest.mark.parametrize("argv", [("config", "show"), ("config", "show", "--profile", "cpu-demo"), ("config", "path")])

@@ -81,6 +81,7 @@ def validate(ran: Ran) -> Any:
 @pytest.fixture(autouse=True)
 def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken.yaml").write_text("name: broken\nrevisoin: 1\n")
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="module")

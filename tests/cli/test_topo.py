@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from cli_runner import QUIET, call, command_line, spawn
 from hosts.builder import write_shape
+from shared_data import shared_path
 
 BLOCK = """
 import sys
@@ -212,6 +213,24 @@ def test_the_other_commands_take_an_archive_as_root_too(hosts: Path, tmp_path: P
     call("topo", "snapshot", str(path), "--root", str(hosts / "8n8x-4up16"))
     document = call("version", "--root", str(path), "-o", "json").json
     assert (document["host"], document["source"]) == ("8n8x-4up16", "x")
+
+
+@pytest.mark.shared
+def test_every_recorded_machine_gives_a_valid_document() -> None:
+    import jsonschema
+
+    from hicachectl.envelope import unexplained_nulls
+    from hicachectl.schemas_io import document_schema
+
+    checker = jsonschema.Draft202012Validator(document_schema("topo")[1])
+    archives = sorted(shared_path("topologies/hwloc").glob("*.tar.bz2"))
+    assert archives
+    for archive in archives:
+        ran = call("topo", "--root", str(archive), "-o", "json")
+        assert ran.code == 0, (archive.name, ran.err)
+        checker.validate(ran.json)
+        assert unexplained_nulls(ran.json["data"]) == []
+        assert ran.json["source"] == archive.name.removesuffix(".tar.bz2")
 
 
 def test_help_of_topo_lists_its_commands_and_topo_alone_is_a_command() -> None:

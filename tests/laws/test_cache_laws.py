@@ -30,7 +30,7 @@ def test_any_order_of_calls_copies_and_failures_keeps_the_laws_and_every_byte(nu
         total_restored = {"host": 0, "storage": 0}  # noqa: RUF012 - one dictionary a class is what is wanted
 
     round_ = 0
-    while Machine.total_steps < STEPS / SEEDS:
+    while Machine.total_steps < STEPS / SEEDS or not all(Machine.total_restored.values()):
         round_ += 1
         run_state_machine_as_test(seed(number * 100_003 + round_)(Machine), settings=SETTINGS)
-    assert min(Machine.total_restored.values()) > 0, "a run that restored nothing proves nothing"
+        assert all(Machine.total_restored.values()) or round_ < 50, "50 rounds that restored nothing prove nothing"

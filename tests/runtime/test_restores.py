@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from cache_driver import NAMESPACES, CacheDriver, Setup, tokens_of
+from held_copies import HeldRead
 from small_cache import SmallCache
 
 from hicachectl.runtime.cache import CacheConfig
@@ -90,3 +91,28 @@ def test_a_request_shares_a_running_load_as_far_as_its_own_path_goes_and_loads_i
     assert second.request.ready_pages == 4
     driver.wait(first)
     driver.close()
+
+
+def test_a_page_still_on_its_way_down_is_not_announced_because_storage_brought_it_too() -> None:
+    driver = CacheDriver(Setup(CacheConfig(restore="always"), device_slots=8, host_slots=16, storage="memory"))
+    before = CacheDriver(Setup(CacheConfig(), device_slots=8, host_slots=8, storage="memory"))
+    before.serve((0, 1), namespace=NAMESPACES[0])
+    before.close()
+    driver.storage.objects.update(before.storage.objects)  # type: ignore[union-attr]
+    driver.control.stuck = True
+    reader, late = (driver.arrive((0, 1), namespace=NAMESPACES[0]) for _ in range(2))
+    driver.restore(reader)
+    for step in (driver.restore, lambda caller: driver.wait(caller, patient=False)):
+        step(late)
+    driver.allocate(late, 2)
+    driver.publish(late)  # computed it instead of waiting, and its backup is queued
+    for read in [one for one in driver.control.pending if isinstance(one, HeldRead)]:
+        read.finish()
+    driver.cache.tick()
+    for load in [one for one in driver.control.pending if one._queue == "load"]:
+        load.finish()
+    driver.cache.tick()
+    assert not driver.held[Tier.HOST]
+    driver.verify()
+    driver.close()
+    assert len(driver.held[Tier.HOST]) == 2

@@ -10,7 +10,7 @@ import pytest
 from run_reports import REPORTS, all_tiers, device_only, one_request
 
 from hicachectl.errors import UsageError
-from hicachectl.render.html_report import html_page, require_writable, write_html
+from hicachectl.render.html_report import Origins, html_page, require_writable, write_html
 from hicachectl.render.svg import HEIGHT, WIDTH, nice_ticks
 
 VOID = {"meta", "rect", "line", "circle", "polygon", "polyline"}
@@ -93,10 +93,29 @@ def test_plots_without_data_say_why() -> None:
 
 
 def test_a_name_from_the_trace_cannot_become_markup() -> None:
-    text = html_page(replace(all_tiers(), trace="<b onclick=x>&'\""), command="run '<i>'")
+    text = html_page(replace(all_tiers(), trace="<b onclick=x>&'\""), Origins(command="run '<i>'"))
     assert "<b onclick" not in text
     assert "&lt;b onclick=x&gt;&amp;" in text
     assert "<i>" not in text
+
+
+def test_the_page_says_what_made_it_where_and_with_which_settings() -> None:
+    origins = Origins(
+        "hicachectl run --trace 'a b' --seed 3",
+        "2026-01-02T03:04:05Z",
+        (("run.seed", "3", "flag --seed"),),
+        (("processor", "Test <CPU>"), ("kernel", "Linux 6.1")),
+    )
+    text = html_page(all_tiers(), origins)
+    assert tags(text)
+    for words in (
+        "--trace &#x27;a b&#x27; --seed 3",
+        "2026-01-02T03:04:05Z",
+        "<td class=text>run.seed</td><td class=text>3</td><td class=text>flag --seed</td>",
+        "Test &lt;CPU&gt;",
+        "Linux 6.1",
+    ):
+        assert words in text
 
 
 def test_the_page_is_written_whole_over_an_old_one(tmp_path: Path) -> None:
@@ -104,7 +123,7 @@ def test_the_page_is_written_whole_over_an_old_one(tmp_path: Path) -> None:
     target.write_text("old")
     require_writable(target)
     assert target.read_text() == "old"
-    write_html(all_tiers(), target, made_at="2026-01-02T03:04:05Z")
+    write_html(all_tiers(), target, Origins(made_at="2026-01-02T03:04:05Z"))
     assert target.read_text().endswith("</html>\n")
     assert "2026-01-02T03:04:05Z" in target.read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]

@@ -13,11 +13,12 @@ import pytest
 from cli_runner import call
 from run_reports import REPORTS, all_tiers, costly, device_only, one_request
 
-from hicachectl.render.run_advice import advice
+from hicachectl.render.run_advice import advice, command_with
 from hicachectl.render.run_report import render_report
 from hicachectl.render.run_words import MISS_WORDS, verdict
 from hicachectl.render.screen import Screen
 from hicachectl.runtime.reasons import MissReason
+from hicachectl.runtime.replay.report import ByTier
 
 FOLDER = Path(__file__).parent
 
@@ -134,3 +135,35 @@ def test_rates_of_the_whole_run_and_of_the_last_transfers_are_told_apart() -> No
     text = drawn("all-tiers", 120)
     assert "PATHS  measured over the whole run; rate while copying" in text
     assert "COST MODEL  at the end, from the last 32 transfers of a path; restore always" in text
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "wanted"),
+    [
+        ("hicachectl run --host-slots 8 --seed 1", "--host-slots 16", "hicachectl run --seed 1 --host-slots 16"),
+        ("hicachectl run --host-slots=8", "--host-slots 16", "hicachectl run --host-slots 16"),
+        ("hicachectl run --trace 'a b' --limit 4", "--limit none", "hicachectl run --trace 'a b' --limit none"),
+        ("hicachectl run", "--backend cpu --verify all", "hicachectl run --backend cpu --verify all"),
+    ],
+)
+def test_a_next_command_replaces_a_flag_instead_of_repeating_it(command: str, flags: str, wanted: str) -> None:
+    assert command_with(command, flags) == wanted
+
+
+def test_the_report_prints_each_flag_once() -> None:
+    stream = io.StringIO()
+    render_report(Screen(stream, width=120), all_tiers(), command="hicachectl run --host-slots 512")
+    commands = [line for line in stream.getvalue().splitlines() if "-> hicachectl" in line and "--host-slots" in line]
+    assert commands
+    assert all(line.count("--host-slots") == 1 for line in commands)
+
+
+def test_tiers_that_had_nothing_to_add_are_advised_away() -> None:
+    report = all_tiers()
+    full = replace(report.reuse, hit_pages_host_slots=sum(report.reuse.bins_log2))
+    storage_idle = replace(report, reuse=full, pages_hit_by_tier=ByTier(809, 1_000, 0))
+    assert "--storage-path none" in [item.flags for item in advice(storage_idle)]
+    all_idle = replace(report, reuse=full, pages_hit_by_tier=ByTier(809, 0, 0))
+    assert "--host-slots 0 --storage-path none" in [item.flags for item in advice(all_idle)]
+    assert not [item for item in advice(report) if "Leave the" in item.why]
+    assert not [item for item in advice(replace(all_idle, stop="limit")) if "Leave the" in item.why]

@@ -42,7 +42,7 @@ def test_a_demonstration_estimates_the_sum_at_the_size_of_the_model() -> None:
 
 def test_the_saved_line_names_model_and_card() -> None:
     saved = {name: what for name, _, _, what in verdict(demo()).terms}["saved"]
-    assert "qwen3-8b on one NVIDIA H200" in saved
+    assert "qwen3-8b on NVIDIA H200" in saved
 
 
 def test_one_model_for_both_terms_gets_a_verdict_and_no_estimate() -> None:

@@ -56,7 +56,7 @@ class _Flat:
 
     def fact(self, found: Fact[Any], pointer: str) -> Any:
         """Return the plain value and note where it came from."""
-        note = {"confidence": _word(found.confidence)}
+        note = {"confidence": found.confidence.value}
         if found.source:
             note["source"] = found.source
         if found.value is None:
@@ -64,7 +64,7 @@ class _Flat:
         self.facts[pointer] = note
         return _plain(found.value)
 
-    def part(self, thing: object, pointer: str, *, without: Sequence[str] = ()) -> Data:
+    def part(self, thing: Any, pointer: str, *, without: Sequence[str] = ()) -> Data:
         """Return the fields of a dataclass as an object, nested ones included."""
         return {
             name: self.any(getattr(thing, name), f"{pointer}/{name}")
@@ -176,15 +176,13 @@ def _placement(placement: Any) -> Data:
     return made if placement.refused is None else made | {"reason": placement.refused}
 
 
-def _word(value: Any) -> str:
-    return str(value.value) if isinstance(value, Enum) else str(value)
-
-
 def _escaped(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
 def _plain(value: Any) -> Any:
+    if value is None or type(value) in (str, int, bool, float):
+        return value
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, (tuple, list)):
