@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter
 
 from hicachectl.runtime.core import CacheCore
 from hicachectl.runtime.tiers import Tier
@@ -53,4 +54,7 @@ class Rooms:
 
     def wait_for(self, ticket: object) -> bool:
         """Wait for the copy that holds a victim; False when it takes longer than the configured bound."""
-        return self._wait(ticket, self._core.config.restore_timeout_s)
+        began = perf_counter()
+        over = self._wait(ticket, self._core.config.restore_timeout_s)
+        self._core.room_waited_s += perf_counter() - began
+        return over
