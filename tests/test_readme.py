@@ -20,10 +20,11 @@ def test_the_embedding_example_caches_and_restores() -> None:
     exec(compile(code, "README.md", "exec"), names)
     try:
         long, other = (np.arange(start, start + 70 * 64, dtype="<u4").tobytes() for start in (0, 1 << 20))
-        first = names["serve"](long)
-        names["cache"].drain()  # its copies down hold it in place until they are over
-        names["serve"](other)  # drives the end of the first one off the device
-        again = names["serve"](long)
+        accounts = []
+        for tokens in (long, other, long):  # the second drives the end of the first off the device
+            accounts.append(names["serve"](tokens))
+            names["cache"].drain()  # copies down hold pages in place until they are over
+        first, again = accounts[0], accounts[2]
         assert (first.hit_pages, again.hit_pages, again.used_pages) == (0, 70, 70)
         assert again.restored_host_pages > 0
         names["cache"].check()

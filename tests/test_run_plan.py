@@ -6,6 +6,7 @@ import json
 from itertools import islice
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 from cli_runner import call
@@ -15,6 +16,7 @@ from hicachectl.config_models import RunConfig
 from hicachectl.disk_room import disk_warnings
 from hicachectl.run_plan import plan_run
 from hicachectl.runtime.replay.synthetic import synthetic
+from hicachectl.schemas_io import document_schema
 
 
 def trace_of(path: Path, *lengths: int) -> str:
@@ -82,3 +84,14 @@ def test_a_storage_tier_larger_than_the_free_disk_is_warned_of_with_both_values(
     assert "1.0 GiB" in warning.message
     assert disk_warnings(run, free_bytes=lambda folder: 2 << 30) == ()
     assert disk_warnings(RunConfig(), free_bytes=lambda folder: 0) == ()
+
+
+def test_nothing_said_of_the_model_is_null_with_a_reason_in_the_document(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path / "trace.jsonl", 3, 5)
+    ran = call(
+        "run", "--trace", trace, "--geometry", "tiny-4k", "-o", "json", env={"HICACHECTL_RUN_COMPUTE_B_S": "1e-5"}
+    )
+    data = ran.json["data"]
+    assert (data["compute"]["model"], data["gain"]["at_model_size"]) == (None, None)
+    assert "run.compute.model" in data["facts"]["/gain/at_model_size"]["reason"]
+    jsonschema.validate(ran.json, document_schema("run")[1])
