@@ -33,7 +33,8 @@ class Account:
     match_s: float = 0.0
     restore_reason: RestoreReason | None = None
     restore_s: float | None = None
-    """See `Request` for the last three."""
+    room_wait_s: float = 0.0
+    """See `Request` for the last four."""
 
     def __post_init__(self) -> None:
         missed, used = sum(self.missed_tokens.values()), self.used_pages * self.page_tokens
@@ -89,4 +90,5 @@ def account_of(core: CacheCore, request: Request) -> Account:
         request.match_s,
         request.restore_reason,
         request.restore_s,
+        request.room_wait_s,
     )

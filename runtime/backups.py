@@ -73,20 +73,24 @@ class Backups:
         if room and start < end:
             self._start_backup(node, start, min(end, start + room), keys)
 
-    def back_up_victim(self, node: Node, n: int) -> None:
+    def back_up_victim(self, node: Node, n: int) -> bool:
         """write_back: copy the device tail of a victim down before it goes; without host room it goes uncopied.
 
-        Making room may have waited, and the victim may have got its copy meanwhile, or be on its way: then the caller looks again.
+        Making room may have waited, and the victim may have got its copy meanwhile, or be on its way: then the caller
+        looks again. Returns False when nothing can be done now: pages below the victim are being stored.
         """
         room = self.rooms.room_for_up_to(HOST, n)
         end, copied = node.depth + node.resident(DEVICE), node.depth + node.resident(HOST)
         if end <= copied or node.backup is not None or node.leases:
-            return
+            return True
         if room:
             self._start_backup(node, max(copied, end - room), end)
-            return
-        self._core.evict(DEVICE, n)
-        self._core.counters.dropped_pages += n
+            return True
+        evicted = self._core.evict(DEVICE, n)
+        self._core.counters.dropped_pages += len(evicted.slots)
+        if evicted.blocked_by is not None:
+            return self.rooms.wait_for(evicted.blocked_by)
+        return bool(len(evicted.slots))
 
     def _choose(self, node: Node, ghost_pages: int) -> tuple[int, int]:
         config = self._core.config

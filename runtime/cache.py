@@ -30,7 +30,7 @@ from hicachectl.errors import CapacityError, InvariantBroken, UsageError
 from hicachectl.runtime.account import Account, account_of
 from hicachectl.runtime.backups import Backups
 from hicachectl.runtime.core import CacheConfig, CacheCore, Restored
-from hicachectl.runtime.cost import CostModel
+from hicachectl.runtime.cost import CostModel, Path
 from hicachectl.runtime.counters import CacheObserver, CacheProbe
 from hicachectl.runtime.keys import DEFAULT_NAMESPACE, KEY_BYTES, KeyRun, Namespace, key64
 from hicachectl.runtime.memory.device_pool import DevicePool
@@ -160,7 +160,12 @@ class HierarchicalCache:
         hold the next victim.
         """
         request.move(Phase.RESTORING)
+        began, waited = perf_counter(), self._core.room_waited_s
         self._restores.start(request)
+        room_wait_s = self._core.room_waited_s - waited
+        request.room_wait_s += room_wait_s
+        if request.loads:
+            request.restore_wait_s += perf_counter() - began - room_wait_s
 
     def wait_restored(self, request: Request, timeout_s: float | None = None) -> int:
         """Wait until the request's restore is over and return its device-ready pages.
@@ -177,7 +182,7 @@ class HierarchicalCache:
             if late:
                 break
         if request.loads:
-            request.restore_wait_s = perf_counter() - began
+            request.restore_wait_s += perf_counter() - began
         self._restores.settle(request, late)
         return request.ready_pages
 
@@ -191,7 +196,10 @@ class HierarchicalCache:
             raise InvariantBroken(f"request {request.serial} asks for slots while {request.phase.value}")
         if request.allocated is not None and len(request.allocated):
             raise InvariantBroken(f"request {request.serial} has {len(request.allocated)} unpublished slots already")
-        if not self._rooms.make_room(DEVICE, n_pages):
+        waited = self._core.room_waited_s
+        has_room = self._rooms.make_room(DEVICE, n_pages)
+        request.room_wait_s += self._core.room_waited_s - waited
+        if not has_room:
             self.counters.device_full += 1
             return None
         slots = self.device_slots.alloc(n_pages)
@@ -243,7 +251,9 @@ class HierarchicalCache:
         request.counted_pages = request.lease.n_pages
         if self.host_slots is not None and request.ready_pages:
             node = self._node_at(request, request.ready_pages)
+            waited = self._core.room_waited_s
             self._backups.back_up(node, self._core.ghost_pages(request), request.keys)
+            request.room_wait_s += self._core.room_waited_s - waited
 
     def release(self, request: Request) -> Account:
         """Step 10: end the leases and return the account. Unpublished slots go back; running copies go on by themselves."""
@@ -286,6 +296,19 @@ class HierarchicalCache:
             if left == 0.0 or not self._wait_ticket(ticket, left):
                 return False
         return True
+
+    def under_way(self) -> dict[Path, int]:
+        """Return the pages whose copies are not over, by path; paths where nothing moves are left out."""
+        pages = dict.fromkeys(Path, 0)
+        for backup in self._backups.backups:
+            pages[Path.HOST_WRITE] += backup.end - backup.start
+        for store in self._backups.stores:
+            pages[Path.STORAGE_WRITE] += store.end - store.start
+        for load in self._restores.loads:
+            pages[Path.STORAGE_READ if load.copy is None else Path.HOST_READ] += load.end - load.start
+        for cut in self._restores.leftovers:
+            pages[Path.STORAGE_READ] += len(cut.host_slots)
+        return {path: n for path, n in pages.items() if n}
 
     def close(self, *, finish: bool = True) -> None:
         """Finish what is under way (unless `finish` is False) and stop the storage threads.

@@ -112,6 +112,8 @@ class CacheCore:
         self.verify_restored = verify_restored
         self.device_pool, self.host_pool, self.engine = device_pool, host_pool, engine
         self.counters = CacheCounters()
+        self.room_waited_s = 0.0
+        """Seconds waited so far for copies that held the next victim; a request reads it before and after."""
         self.device_slots = SlotAllocator(device_pool.n_slots, order=config.free_list, name="device")
         self.host_slots = SlotAllocator(host_pool.n_slots, order=config.free_list, name="host") if host_pool else None
         self.ghost = GhostList(config.ghost_entries) if config.ghost_entries else None

@@ -216,6 +216,14 @@ class RecomputeCost:
         n_tokens = max(0, end_token - start_token)
         return n_tokens * (self.b_s + self.c_s * (end_token + start_token))
 
+    def request_s(self, used_tokens: int, input_tokens: int) -> float:
+        """Return the prefill of a request whose first `used_tokens` are in the cache. Pure.
+
+        The call's fixed part is paid even when all of them are: the last token is always computed. What that one token
+        costs beyond the call is left out, as in `skipped_s`, so that what two requests differ by is what is skipped.
+        """
+        return self.a_s + self.skipped_s(used_tokens, input_tokens) if input_tokens else 0.0
+
     @classmethod
     def fit(cls, samples: Iterable[tuple[int, int, float]]) -> RecomputeCost:
         """Fit to measured calls (start token, end token, seconds > 0): least squares of relative errors, all >= 0. Pure.

@@ -170,6 +170,10 @@ CATALOG: tuple[MetricSpec, ...] = (
     MetricSpec(
         "hicache_saved_seconds_total", _C, "Compute predicted to be saved by the pages used of each tier.", "tier"
     ),
-    MetricSpec("hicache_moved_seconds_total", _C, "Time requests waited for pages of the lower tiers."),
+    MetricSpec(
+        "hicache_moved_seconds_total",
+        _C,
+        "Time requests stood still for the lower tiers: to be restored, and for copies that held the slots they needed.",
+    ),
 )
 """Every metric of the runtime, in the order it is exported."""

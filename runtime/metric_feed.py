@@ -113,11 +113,11 @@ class MetricFeed:
             self._computed.inc(tokens - start)
             for reason, missed in account.missed_tokens.items():
                 self._missed[reason].inc(missed)
+            self._waited.inc(account.restore_wait_s + account.room_wait_s)
             if account.restore_reason is not None:
                 self._decided[account.restore_reason].inc()
             if account.restore_s is not None:
                 self._restore_s.observe(account.restore_s)
-                self._waited.inc(account.restore_wait_s)
 
     def moved(self, path: Path, n_pages: int, wall_s: float, queued_s: float) -> None:
         """Add one finished copy."""

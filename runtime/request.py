@@ -74,6 +74,9 @@ class Request:
     restored_host_pages: int = 0
     restored_storage_pages: int = 0
     restore_wait_s: float = 0.0
+    """Time it stood still to be restored: deciding, starting the copies, waiting for them. `room_wait_s` is not in it."""
+    room_wait_s: float = 0.0
+    """Time it stood still, at any step, for copies that held the slots it needed."""
     match_s: float = 0.0
     """Time of the match: tree walk, lease, and what storage says it holds."""
     restore_reason: RestoreReason | None = None

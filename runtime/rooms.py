@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter
 
 from hicachectl.runtime.core import CacheCore
 from hicachectl.runtime.tiers import Tier
@@ -18,7 +19,7 @@ class Rooms:
     """Frees slots. `wait` waits for a ticket that holds the next victim; `back_up_victim` copies one down (write_back)."""
 
     def __init__(
-        self, core: CacheCore, wait: Callable[[object, float | None], bool], back_up_victim: Callable[[Node, int], None]
+        self, core: CacheCore, wait: Callable[[object, float | None], bool], back_up_victim: Callable[[Node, int], bool]
     ) -> None:
         self._core = core
         self._wait = wait
@@ -37,9 +38,10 @@ class Rooms:
         while slots.n_free < n:
             result = self._core.evict(tier, n - slots.n_free, back_up_first=first_backed_up)
             if result.unbacked is not None:
-                self._back_up_victim(result.unbacked, result.unbacked_pages)
+                if not self._back_up_victim(result.unbacked, result.unbacked_pages):
+                    return False
             elif result.blocked_by is not None:
-                if not self._wait(result.blocked_by, self._core.config.restore_timeout_s):
+                if not self.wait_for(result.blocked_by):
                     return False
             elif not len(result.slots):
                 return False
@@ -49,3 +51,10 @@ class Rooms:
         """Evict so that as many of `n` slots as possible are free; returns how many."""
         self.make_room(tier, n)
         return min(n, self._core.allocator(tier).n_free)
+
+    def wait_for(self, ticket: object) -> bool:
+        """Wait for the copy that holds a victim; False when it takes longer than the configured bound."""
+        began = perf_counter()
+        over = self._wait(ticket, self._core.config.restore_timeout_s)
+        self._core.room_waited_s += perf_counter() - began
+        return over

@@ -59,9 +59,9 @@ def all_tiers() -> ReplayReport:
         policies={"write_policy": "write_through", "restore": "always", "eviction": "lru", "free_list": "lifo", "ghost": "off"},
         paths={
             "host_to_device": PathTotals(2_988, 2_988 * PAGE, 0.0612, 3.2e9, 310, 330, 11_952, 0),
-            "device_to_host": PathTotals(4_013, 4_013 * PAGE, 0.1013, 2.6e9, 700, 742, 16_052, 0),
+            "device_to_host": PathTotals(4_013, 4_013 * PAGE, 0.1013, 2.6e9, 700, 742, 16_052, 0, 7),
             "storage_to_host": PathTotals(1_988, 1_988 * PAGE, 0.913, 1.43e8, None, None, None, 12),
-            "host_to_storage": PathTotals(4_013, 4_013 * PAGE, 4.2, 6.3e7, None, None, None, 0),
+            "host_to_storage": PathTotals(4_013, 4_013 * PAGE, 4.2, 6.3e7, None, None, None, 0, 64),
         },
         layouts=(
             LayoutCost("layer_first", 4, 512, 2, "cpu", None), LayoutCost("page_first", 262_144, 262_144, 2, "cpu", None),
@@ -69,7 +69,7 @@ def all_tiers() -> ReplayReport:
         ),
         layouts_pages=128, restore_wait=Quantiles(310, 0.012, 0.0049, 0.0572, 0.06), restore_wait_histogram=latency_histogram(waits),
         ttft_modelled=Quantiles(710, 0.11, 0.09, 0.31, 0.4), ttft_modelled_device_only=Quantiles(710, 0.19, 0.18, 0.42, 0.45),
-        gain=Gain(61.25, 3.72, 57.53, 4.30, gain_at_model_size(61.25, 3.72, 0.97, 1.0)),
+        gain=Gain(61.25, 3.72, 57.53, 4.30, gain_at_model_size(61.25, 3.72, 0.97, 1.0), 0.42), room_wait=Quantiles(22, 0.0191, 0.012, 0.051, 0.055),
         earlier=Earlier(0, 0, 0),
         compute=Compute("tiny-64k", "an imagined card", 128, True),
         cost_model=CostState(
@@ -102,7 +102,7 @@ def device_only() -> ReplayReport:
         hit_rate_cold=HitRates(0.095, 0.0986, 0.1036), hit_rate_warm=HitRates(0.1, 0.105, 0.11),
         pools=replace(full.pools, host_slots=0, host_bytes=0, storage_capacity_bytes=0, storage_used_bytes=0, storage_objects=0,
                       host_pages_by_node={}, host_placement_reason="no host tier"),
-        paths={}, restore_wait=NOTHING, restore_wait_histogram=latency_histogram(np.array([])), ttft_modelled=full.ttft_modelled_device_only,
+        paths={}, restore_wait=NOTHING, room_wait=NOTHING, restore_wait_histogram=latency_histogram(np.array([])), ttft_modelled=full.ttft_modelled_device_only,
         gain=Gain(0.0, 0.0, 0.0, 0.0), evicted_pages=ByTier(6_900, 0, 0), failures_by_reason={},
         windows=tuple(replace(window, host=0.0, storage=0.0) for window in full.windows),
     )  # fmt: skip
@@ -112,7 +112,7 @@ def costly() -> ReplayReport:
     """Restores that cost more than they save, cut off by Ctrl-C, half verified."""
     full = all_tiers()
     return replace(
-        full, stop="interrupted", requests=400, earlier=Earlier(2_100, 700, 650), gain=Gain(0.31, 2.9, -2.59, 4.3), verify="sample:2", pages_verified=1_494,
+        full, stop="interrupted", requests=400, earlier=Earlier(2_100, 700, 650), gain=Gain(0.31, 2.9, -2.59, 4.3), unfinished_pages={"host_to_storage": 128}, verify="sample:2", pages_verified=1_494,
         missed_tokens_by_reason=missed(not_backed_up=1_255_936, in_flight=1_000_000), policies={**full.policies, "write_policy": "write_back"},
         reuse=replace(full.reuse, bound_reached=True),
     )  # fmt: skip
@@ -130,7 +130,7 @@ def one_request() -> ReplayReport:
         pages_restored=0, pages_restored_by_tier=ByTier(0, 0, 0), pages_verified=0, missed_tokens=6_758,
         missed_tokens_by_reason=missed(never_seen=6_656, partial_page=102), hit_rate_cold=HitRates(0.0, 0.0, 0.0), hit_rate_warm=HitRates(None, None, None),
         paths={"host_to_device": nothing, "device_to_host": replace(nothing, pages=13, bytes=13 * PAGE, wall_s=0.001, bytes_per_s=8.5e8, transfers=1)},
-        restore_wait=NOTHING, restore_wait_histogram=latency_histogram(np.array([])), ttft_modelled=once, ttft_modelled_device_only=once,
+        restore_wait=NOTHING, room_wait=NOTHING, restore_wait_histogram=latency_histogram(np.array([])), ttft_modelled=once, ttft_modelled_device_only=once,
         gain=Gain(0.0, 0.0, 0.0, 0.001), evicted_pages=ByTier(0, 0, 0), failures_by_reason={}, requests_per_s=None, elapsed_s=0.0,
         windows=(Window(0, 1, 0.0, 0.0, 0.0, 0.0),), reuse=reuse.histogram(128, 512),
     )  # fmt: skip

@@ -198,17 +198,28 @@ def _degradations(report: ReplayReport) -> list[Diagnostic]:
     failures = dict(report.failures_by_reason)
     if report.storage_corrupt_removed:
         failures["storage_corrupt_removed"] = report.storage_corrupt_removed
+    unfinished = [
+        Diagnostic(
+            "HC-TIER-DEGRADED",
+            Severity.WARN,
+            f"copies were not finished when the replay stopped waiting: {n} pages {path.replace('_to_', ' -> ')}",
+            subject="unfinished_pages",
+            hint="the path is slower than the replay: look at its rate in PATHS, or give it a smaller trace (--limit)",
+        )
+        for path, n in sorted(report.unfinished_pages.items())
+    ]
     if not failures:
-        return []
+        return unfinished
     listing = ", ".join(f"{n} {reason}" for reason, n in sorted(failures.items()))
     return [
+        *unfinished,
         Diagnostic(
             "HC-TIER-DEGRADED",
             Severity.WARN,
             f"lower tiers failed in part: {listing}; each cost a recompute or a copy not made, never a wrong byte",
             subject="failures_by_reason",
             hint="free space or repair the folder for storage_*, check memory for transfer_*; then run again",
-        )
+        ),
     ]
 
 

@@ -136,7 +136,7 @@ def _plots(report: ReplayReport) -> str:
          f"<ul class=legend>{legend}</ul>" if len(shown) > 1 else "", charts.hit_rate_plot(report), charts.hit_rate_data(report)),
         ("Reuse distance", "of this traffic, exact; bars: pages that return at that distance, line: what an LRU cache of that size hits, in shares "
          f"of {format_count(reuse.pages)} whole pages", "", charts.reuse_plot(report), charts.reuse_data(report)),
-        ("Restore latency", f"measured; requests that restored pages, {format_count(report.restore_wait.n)} in all",
+        ("Restore latency", f"measured; requests that waited to be restored, {format_count(report.restore_wait.n)} in all",
          "", charts.restore_plot(report), charts.restore_data(report)),
     )  # fmt: skip
     return "<div class=plots>" + "".join(

@@ -188,8 +188,8 @@ class Board:
 
         recorder, cache = self.replay.recorder, self.replay.cache
         start = first.requests
-        restored = recorder.column("restored_host")[start:] + recorder.column("restored_storage")[start:] > 0
-        waits = recorder.column("restore_wait_s")[start:][restored]
+        waits = recorder.column("restore_wait_s")[start:]
+        waits = waits[waits > 0]
         text = f"RESTORE {format_count(sum(cache.counters.restored_pages))} pages, {format_count(recorder.pages_verified)} verified"
         if len(waits):
             p50, p99 = np.percentile(waits, [50, 99])
@@ -205,7 +205,7 @@ class Board:
 
     def _sum(self) -> str:
         recorder = self.replay.recorder
-        saved, moved = float(recorder.column("saved_s").sum()), float(recorder.column("restore_wait_s").sum())
+        saved, moved = float(recorder.column("saved_s").sum()), recorder.moved_s()
         failures = sum(self.replay.failures().values())
         text = f"NET GAIN {signed(saved - moved)} = saved {signed(saved)} (modelled) - moved {format_seconds(moved)} (measured)"
         model, geometry = self.replay.config.compute.model, self.replay.config.geometry

@@ -124,11 +124,11 @@ def reuse_data(report: ReplayReport) -> Table:
 
 
 def restore_plot(report: ReplayReport) -> str:
-    """Plot how long requests waited for restored pages, p50 and p99 marked."""
+    """Plot how long requests waited to be restored, p50 and p99 marked."""
     label = "Restore latency of requests"
     histogram, waits = report.restore_wait_histogram, report.restore_wait
     if not histogram.counts:
-        return empty_plot(label, "No page was restored from a lower tier.")
+        return empty_plot(label, "No request waited to be restored.")
     ticks = [tick for tick in nice_ticks(max(histogram.counts)) if tick == int(tick)]
     top = max(ticks[-1], max(histogram.counts)) * 1.22
     edges = [math.log10(edge) for edge in histogram.edges_s]
@@ -140,7 +140,7 @@ def restore_plot(report: ReplayReport) -> str:
     plot.axes(
         [(edge, _edge(edge)) for edge in histogram.edges_s],
         [(y, format_count(int(y))) for y in ticks],
-        "wait of a request for restored pages (log scale)",
+        "wait of a request to be restored (log scale)",
     )
     for row, (name, value) in enumerate((("p50", waits.p50_s), ("p99", waits.p99_s))):
         if value is not None:

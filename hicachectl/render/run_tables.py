@@ -152,7 +152,7 @@ def paths_table(report: ReplayReport) -> Table:
     columns = (
         Column("PATH"), Column("PAGES", right=True), Column("BYTES", right=True), Column("COPYING", right=True), Column("RATE", right=True),
         Column("TRANSFERS", right=True, keep=2), Column("SUBMISSIONS", right=True, keep=1), Column("SEGMENTS", right=True, keep=2),
-        Column("FAILED", right=True),
+        Column("FAILED", right=True), Column("DROPPED", right=True),
     )  # fmt: skip
 
     def count(n: int | None) -> str | None:
@@ -162,7 +162,7 @@ def paths_table(report: ReplayReport) -> Table:
         columns,
         [
             (_PATH_NAMES[name], count(p.pages), format_bytes(p.bytes), duration(p.wall_s), None if p.bytes_per_s is None else format_rate(p.bytes_per_s),
-             count(p.transfers), count(p.submissions), count(p.segments), count(p.failed_pages))
+             count(p.transfers), count(p.submissions), count(p.segments), count(p.failed_pages), count(p.dropped_pages))
             for name, p in report.paths.items()
         ],
     )  # fmt: skip
@@ -207,7 +207,8 @@ def times_table(report: ReplayReport) -> Table:
         columns,
         [
             row("restore wait", report.restore_wait, "measured"),
-            row("TTFT, all tiers", report.ttft_modelled, "modelled + wait"),
+            row("wait for slots", report.room_wait, "measured"),
+            row("TTFT, all tiers", report.ttft_modelled, "modelled + waits"),
             row("TTFT, device only", report.ttft_modelled_device_only, "modelled"),
         ],
     )

@@ -146,13 +146,13 @@ def coverage(report: ReplayReport) -> str:
 
 
 def verdict(report: ReplayReport) -> Verdict:
-    """Answer whether the lower tiers paid: net gain = prefill saved by restored pages - time requests waited for them."""
+    """Answer whether the lower tiers paid: net gain = prefill saved by restored pages - time requests waited for that."""
     gain, compute = report.gain, report.compute
     whose = f"prefill of {compute.model or 'a model not named'} on {compute.hardware or 'hardware not named'}"
     demo = "" if compute.same_as_geometry else f", pages of {report.pools.geometry}"
     terms: tuple[tuple[str, str, str, str], ...] = (
         ("saved", signed(gain.saved_s), "modelled", f"{whose}, not done thanks to {_pages(report.pages_restored)} restored"),
-        ("moved", signed(-gain.moved_s), "measured", f"time requests waited for restored pages{demo and demo + ' here'}"),
+        ("moved", signed(-gain.moved_s), "measured", _moved(report) + (demo and demo + " here")),
         ("net gain", signed(gain.net_s), "", "saved - moved" + (", of two different models" if demo else "")),
         *_at_model_size(report),
         ("beside", duration(gain.background_s), "measured", "copying down in other threads; not in the sum"),
@@ -216,6 +216,12 @@ def _background_remark(report: ReplayReport) -> tuple[str, ...]:
     return (f"Copying down took {duration(gain.background_s)} beside the requests, more than the gain: {then}",)
 
 
+def _moved(report: ReplayReport) -> str:
+    room_s = report.gain.room_wait_s
+    what = "time requests waited to be restored"
+    return f"{what}, {duration(room_s)} of it for slots that other copies held" if room_s else what
+
+
 def _answer_without_restores(report: ReplayReport) -> Answer:
     held = report.pages_hit_by_tier.host + report.pages_hit_by_tier.storage
     if held:
@@ -277,6 +283,11 @@ def caveats(report: ReplayReport) -> tuple[str, ...]:
         )
     if "storage_to_host" in report.paths and report.paths["storage_to_host"].pages:
         texts.append("Storage reads may have come from the page cache of this host.")
+    if report.unfinished_pages:
+        left = ", ".join(
+            f"{_pages(n)} {path.replace('_to_', ' -> ')}" for path, n in sorted(report.unfinished_pages.items())
+        )
+        texts.append(f"NOT FINISHED when the replay stopped waiting, and not counted as moved: {left}.")
     if report.pages_total and report.missed_tokens_by_reason["forgotten"]:
         texts.append(
             f"Reasons come from a memory of {format_count(report.seen_keys_bound)} page keys; what it dropped is 'forgotten'."

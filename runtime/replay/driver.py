@@ -232,7 +232,8 @@ class Replay:
         recorder.start()
         try:
             ended = self._run(progress)
-            self.cache.drain(self.config.cache.restore_timeout_s)
+            if not self.cache.drain(self.config.cache.restore_timeout_s):
+                recorder.unfinished_pages = self.cache.under_way()
         finally:
             recorder.finish()
         self.cache.check()

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hicachectl.runtime.account import Account
-from hicachectl.runtime.cost import RecomputeCost
+from hicachectl.runtime.cost import Path, RecomputeCost
 from hicachectl.runtime.geometry import KVGeometry
 from hicachectl.runtime.keys import key64
 from hicachectl.runtime.replay.request import TraceRequest
@@ -18,13 +18,15 @@ __all__ = ["COLUMNS", "Recorder"]
 
 COLUMNS = (
     "time_s", "input_tokens", "pages_total", "device_hit", "host_hit", "storage_hit", "used", "restored_host", "restored_storage",
-    "restore_wait_s", "saved_s", "ttft_s", "ttft_device_only_s", "serve_s",
+    "restore_wait_s", "room_wait_s", "saved_s", "ttft_s", "ttft_device_only_s", "serve_s",
 )  # fmt: skip
 """Per request: pages unless the name says tokens or seconds.
 
-`saved_s` is modelled prefill not done thanks to restored pages; `ttft_s` is modelled prefill of the rest plus the
-measured wait for restored pages; `ttft_device_only_s` is modelled prefill if only device hits counted; `serve_s` is
-this program's own time for the request.
+`restore_wait_s` is the measured time a request stood still to be restored, `room_wait_s` for copies that held the slots it
+needed; they share no second. `saved_s` is modelled prefill not done thanks to restored pages: never the fixed part of a
+call, since the last token of a request is always computed (as `decide` weighs it). `ttft_s` is modelled prefill of the rest
+plus both waits; `ttft_device_only_s` is modelled prefill if only device hits counted; `serve_s` is this program's own time
+for the request.
 """
 
 
@@ -46,6 +48,8 @@ class Recorder:
         """Pages that hit although this replay had not met them before: storage held them from an earlier run."""
         self.earlier_restored_pages = 0
         """Those of them that were brought up."""
+        self.unfinished_pages: dict[Path, int] = {}
+        """Pages whose copies were not over when the replay stopped waiting for them."""
         self.started_s = 0.0
         self.elapsed_s = 0.0
 
@@ -66,17 +70,22 @@ class Recorder:
             self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
         page_tokens, tokens = account.page_tokens, account.input_tokens
         used, device = account.used_pages * page_tokens, account.device_hit_pages * page_tokens
-        rest_s = recompute.seconds(used, tokens)
-        device_only_s = recompute.seconds(device, tokens)
+        rest_s = recompute.request_s(used, tokens)
+        device_only_s = recompute.request_s(device, tokens)
+        waited_s = account.restore_wait_s + account.room_wait_s
         self._rows[n] = (
             traced.time_s, tokens, account.pages_total, account.device_hit_pages, account.host_hit_pages, account.storage_hit_pages,
             account.used_pages, account.restored_host_pages, account.restored_storage_pages, account.restore_wait_s,
-            device_only_s - rest_s, rest_s + account.restore_wait_s, device_only_s, serve_s,
+            account.room_wait_s, device_only_s - rest_s, rest_s + waited_s, device_only_s, serve_s,
         )  # fmt: skip
         self.n_requests = n + 1
         met_before = self.reuse.add(key64(keys))
         self.earlier_hit_pages += max(0, account.hit_pages - met_before)
         self.earlier_restored_pages += max(0, account.used_pages - met_before)
+
+    def moved_s(self) -> float:
+        """Return the seconds requests stood still for the lower tiers: to be restored, and for slots held by copies."""
+        return float(self.column("restore_wait_s").sum() + self.column("room_wait_s").sum())
 
     def column(self, name: str) -> npt.NDArray[np.float64]:
         """Return one column over the requests so far (a view)."""

@@ -6,7 +6,8 @@ Hit rates, each cold (every request counts) and warm (only the last half of the 
     d2  hit tokens / input tokens
     d3  hit pages / whole pages: what an engine can cache
 
-Net gain = modelled prefill saved by restored pages - measured time requests waited for them. Backups and storage writes
+Net gain = modelled prefill saved by restored pages - measured time requests stood still for the lower tiers: to be
+restored, and for copies that held the slots they needed. Backups and storage writes
 run beside the requests; their copy time is given apart (`background_s`), not hidden in the sum.
 
 The two terms belong together only when the pages moved are those of the model whose prefill is saved (`compute`). When
@@ -16,12 +17,12 @@ many times as long as that model has more bytes a token, at the rates measured h
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from hicachectl.runtime.cost import CostState
+from hicachectl.runtime.cost import CostState, Path
 from hicachectl.runtime.layout import Backend, Layout, compatible, segments, submissions
 from hicachectl.runtime.reasons import MissReason
 from hicachectl.runtime.replay.driver import Replay, ReplayConfig, Stop
@@ -89,6 +90,9 @@ class PathTotals:
     submissions: int | None
     segments: int | None
     failed_pages: int
+    """Pages whose copy was tried and failed."""
+    dropped_pages: int = 0
+    """Pages whose copy was not tried: no host slot for them, or a full storage queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +154,8 @@ class GainAtModelSize:
 class Gain:
     """Seconds over the whole replay: `saved_s` modelled, `moved_s` and `background_s` measured, `net_s` = saved - moved.
 
+    `room_wait_s` is the part of `moved_s` that requests waited for copies holding the slots they needed; the rest they
+    waited to be restored.
     `at_model_size` is None where the model of the prefill is not named.
     """
 
@@ -158,6 +164,7 @@ class Gain:
     net_s: float
     background_s: float
     at_model_size: GainAtModelSize | None = None
+    room_wait_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +235,7 @@ class ReplayReport:
     layouts: tuple[LayoutCost, ...]
     layouts_pages: int
     restore_wait: Quantiles
+    """Of every request that waited to be restored, whether or not the pages came in time."""
     restore_wait_histogram: LatencyHistogram
     ttft_modelled: Quantiles
     ttft_modelled_device_only: Quantiles
@@ -246,6 +254,18 @@ class ReplayReport:
     requests_per_s: float | None
     windows: tuple[Window, ...]
     reuse: ReuseHistogram
+    room_wait: Quantiles = Quantiles(0, None, None, None, None)
+    """Of every request that waited for copies holding the slots it needed."""
+    unfinished_pages: dict[str, int] = field(default_factory=dict)
+    """By path: pages whose copies were not over when the replay stopped waiting; no number above counts them as moved."""
+
+
+_PATH_KEYS = {
+    Path.HOST_READ: "host_to_device",
+    Path.HOST_WRITE: "device_to_host",
+    Path.STORAGE_READ: "storage_to_host",
+    Path.STORAGE_WRITE: "host_to_storage",
+}
 
 
 def make_report(replay: Replay, stop: Stop, *, n_windows: int = 60) -> ReplayReport:
@@ -258,7 +278,8 @@ def make_report(replay: Replay, stop: Stop, *, n_windows: int = 60) -> ReplayRep
         notes.append(replay.page_note)
     notes.append("output tokens are not inserted: hits of multi-turn sessions are a lower bound")
     storage = replay.storage.stats() if replay.storage is not None else None
-    waits = recorder.column("restore_wait_s")[_restored(recorder)]
+    waits, room_waits = recorder.column("restore_wait_s"), recorder.column("room_wait_s")
+    waits, room_waits = waits[waits > 0], room_waits[room_waits > 0]
     placement = replay.host_pool.placement() if replay.host_pool is not None else None
     return ReplayReport(
         trace=config.trace_name,
@@ -314,6 +335,7 @@ def make_report(replay: Replay, stop: Stop, *, n_windows: int = 60) -> ReplayRep
         layouts_pages=replay.longest_pages,
         restore_wait=_quantiles(waits),
         restore_wait_histogram=latency_histogram(waits),
+        room_wait=_quantiles(room_waits),
         ttft_modelled=_quantiles(recorder.column("ttft_s")),
         ttft_modelled_device_only=_quantiles(recorder.column("ttft_device_only_s")),
         earlier=Earlier(replay.held_at_start, recorder.earlier_hit_pages, recorder.earlier_restored_pages),
@@ -324,16 +346,13 @@ def make_report(replay: Replay, stop: Stop, *, n_windows: int = 60) -> ReplayRep
         dropped_pages=counters.dropped_pages,
         failures_by_reason=replay.failures(),
         storage_corrupt_removed=storage.corrupt_removed if storage else 0,
+        unfinished_pages={_PATH_KEYS[path]: n for path, n in recorder.unfinished_pages.items()},
         checks_passed=recorder.checks_passed,
         elapsed_s=recorder.elapsed_s,
         requests_per_s=recorder.n_requests / recorder.elapsed_s if recorder.elapsed_s > 0 else None,
         windows=_windows(recorder, geometry.page_tokens, n_windows),
         reuse=recorder.reuse.histogram(replay.device_slots, config.host_slots),
     )
-
-
-def _restored(recorder: Recorder) -> npt.NDArray[np.bool_]:
-    return recorder.column("restored_host") + recorder.column("restored_storage") > 0
 
 
 def _rates(recorder: Recorder, first: int, page_tokens: int) -> HitRates:
@@ -358,15 +377,16 @@ def _quantiles(samples: npt.NDArray[np.float64]) -> Quantiles:
 
 def _gain(replay: Replay) -> Gain:
     recorder, cache = replay.recorder, replay.cache
-    saved, moved = float(recorder.column("saved_s").sum()), float(recorder.column("restore_wait_s").sum())
+    saved, moved = float(recorder.column("saved_s").sum()), recorder.moved_s()
+    room_wait = float(recorder.column("room_wait_s").sum())
     background = cache.counters.backup_s + (cache.storage.stats().write_s if cache.storage is not None else 0.0)
     model = replay.config.compute.model
     at_model_size = None
     if model is not None:
         copying = cache.counters.load_s + cache.counters.storage_read_s
         ratio = model.bytes_per_token / replay.config.geometry.bytes_per_token
-        at_model_size = gain_at_model_size(saved, moved, copying, ratio)
-    return Gain(saved, moved, saved - moved, background, at_model_size)
+        at_model_size = gain_at_model_size(saved, moved, copying + room_wait, ratio)
+    return Gain(saved, moved, saved - moved, background, at_model_size, room_wait)
 
 
 def gain_at_model_size(saved_s: float, moved_s: float, copying_s: float, ratio: float) -> GainAtModelSize:
@@ -405,7 +425,8 @@ def _paths(replay: Replay) -> dict[str, PathTotals]:
                 total.transfers,
                 total.n_submissions,
                 total.n_segments,
-                total.failures,
+                total.failed_pages,
+                counters.dropped_pages if direction is Direction.BACKUP else 0,
             )
     if replay.storage is not None:
         stats = replay.storage.stats()
@@ -416,7 +437,7 @@ def _paths(replay: Replay) -> dict[str, PathTotals]:
         )  # fmt: skip
         paths["host_to_storage"] = PathTotals(
             written // page_bytes, written, stats.write_s, written / stats.write_s if stats.write_s else None, None, None, None,
-            counters.store_failed_pages + counters.store_dropped_pages,
+            counters.store_failed_pages, counters.store_dropped_pages,
         )  # fmt: skip
     return paths
 

@@ -46,6 +46,8 @@ class DirectionCounters:
 
     transfers: int = 0
     failures: int = 0
+    """Transfers that failed."""
+    failed_pages: int = 0
     n_pages: int = 0
     n_bytes: int = 0
     n_submissions: int = 0
@@ -282,7 +284,12 @@ class TransferEngine:
     def _count(self, transfer: Transfer, error: Exception | None) -> None:
         old = self._counters[transfer.direction]
         if error is not None:
-            self._counters[transfer.direction] = replace(old, transfers=old.transfers + 1, failures=old.failures + 1)
+            self._counters[transfer.direction] = replace(
+                old,
+                transfers=old.transfers + 1,
+                failures=old.failures + 1,
+                failed_pages=old.failed_pages + transfer.n_pages,
+            )
             return
         self._counters[transfer.direction] = replace(
             old,

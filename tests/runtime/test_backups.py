@@ -9,6 +9,7 @@ from memory_storage import MemoryStorage
 from hicachectl.runtime.cache import CacheConfig
 from hicachectl.runtime.layout import Layout
 from hicachectl.runtime.tiers import Tier
+from hicachectl.runtime.write_policy import WritePolicy
 
 EMPTY = NAMESPACES[0]
 
@@ -54,4 +55,25 @@ def test_every_layout_stores_pages_and_gets_them_back(layout: Layout) -> None:
     assert isinstance(driver.storage, MemoryStorage)
     assert len(driver.storage.objects) == 9
     assert driver.restored_from[Tier.STORAGE] == 3
+    driver.close()
+
+
+def test_a_write_back_victim_above_pages_being_stored_gives_up_instead_of_looking_forever() -> None:
+    config = CacheConfig(restore="always", write_policy=WritePolicy.WRITE_BACK)
+    driver = CacheDriver(Setup(config, device_slots=3, host_slots=1, storage="memory"))
+    driver.serve((0, 1, 2), namespace=EMPTY)
+    asked = driver.arrive((5,), namespace=EMPTY)
+    driver.restore(asked)
+    driver.wait(asked)
+    driver.allocate(asked, 1)  # no slot yet: page 2 is on its way down
+    driver.control.pending[0].finish()
+    driver.cache.tick()  # page 2 is on the host, and being stored
+    driver.allocate(asked, 1)
+    driver.publish(asked)
+    driver.allocate(driver.arrive((6,), namespace=EMPTY), 1)
+    other = driver.arrive((6, 6), namespace=EMPTY)
+    driver.restore(other)
+    driver.wait(other)
+    driver.allocate(other, 2)  # needs page 1, and the one host slot holds page 2 below it
+    assert other.request.allocated is None
     driver.close()

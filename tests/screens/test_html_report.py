@@ -86,7 +86,7 @@ def test_the_three_plots_have_their_names_and_their_numbers() -> None:
 
 def test_plots_without_data_say_why() -> None:
     text = html_page(one_request())
-    for why in ("No page hit in any tier.", "No page was asked for twice.", "No page was restored from a lower tier."):
+    for why in ("No page hit in any tier.", "No page was asked for twice.", "No request waited to be restored."):
         assert why in text
     assert "host 512 pages" not in html_page(device_only())
     assert "No request was replayed." in html_page(replace(one_request(), windows=()))
