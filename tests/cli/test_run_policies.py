@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_runner import QUIET
 from run_calls import conversation_trace, counts, replay, run
 from shared_data import shared_path
 from small_traces import conversations, write_trace
@@ -17,6 +18,7 @@ from small_traces import conversations, write_trace
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(QUIET, "HICACHECTL_RUN_PREFETCH_POLICY", "wait_complete")  # counts with no deadline in them
 
 
 def mixed_trace(folder: Path) -> str:

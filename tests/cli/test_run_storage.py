@@ -31,6 +31,7 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(QUIET, "HICACHECTL_RUN_PREFETCH_POLICY", "wait_complete")  # counts with no deadline in them
 
 
 def objects() -> list[Path]:
