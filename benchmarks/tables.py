@@ -13,8 +13,8 @@ RESULTS = Path(__file__).with_name("results")
 HEAD = """# Measured
 
 Made by `python benchmarks/tables.py` from the JSON files in this folder, which keep the raw samples. Measure again with
-`make bench`; a limit is kept when the median is at or below it. The two processors were shared with other work, so runs
-differ: bench_replay was run twice in a row with the same code, and the first run gave 363 requests a second (357-386).
+`make bench`; a limit is kept when the median is at or below it. The virtual machine had two processors and ran other work
+now and then (the load average says how much), so runs differ; bench_replay has given 363 to 714 requests a second.
 """
 
 
@@ -38,7 +38,7 @@ def _section(content: dict[str, Any]) -> str:
     lines = [
         f"## {content['benchmark']}",
         "",
-        f"{where['date']}, commit {commit}. {where['cpu']}, {where['n_cpus']} cpus shared with other work (load average at the "
+        f"{where['date']}, commit {commit}. {where['cpu']}, {where['n_cpus']} cpus (load average at the "
         f"end {where['load_average'][0]:.1f}), {where['memory']}, Linux {where['kernel']}, Python {where['python']}, {libraries}.",
         "",
         f"Method: {content['method']}.",
