@@ -71,7 +71,7 @@ class _Held:
         self.done = True
 
     def _end(self, n: int) -> None:
-        raise NotImplementedError
+        raise AssertionError("a subclass says how it ends")
 
     def wait(self, timeout_s: float | None = None) -> bool:
         if not self.done and not self._control.stuck:

@@ -169,7 +169,7 @@ class Hooked(CpuBackend):
     loads = 0
 
     def before(self, direction: Direction, host_pool: HostPool, host_slots: Slots) -> None:
-        raise NotImplementedError
+        raise AssertionError("a subclass says what happens before the copy")
 
     def copy(
         self,
