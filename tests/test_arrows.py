@@ -53,6 +53,8 @@ PURE |= {
         "placement",
         "assignment",
         "plan",
+        "fingerprint",
+        "knobs",
         "sizing.plateau",
     )
 }
@@ -61,6 +63,7 @@ WORDS = {
     "hicachectl.runtime.reasons",
     "hicachectl.tuning.host.facts",
     "hicachectl.tuning.host.model",
+    *(f"hicachectl.tuning.{name}" for name in ("target", "choices", "item", "sight", "outcome")),
 }  # values, enums and names only; held to the same rules
 MOVES_BYTES = ("hicachectl.runtime.memory", "hicachectl.runtime.transfer", "hicachectl.runtime.engines")
 ONLY_WHEN_CALLED = {"prometheus_client", "zstandard", "msgpack"}  # runtime: inside the function that needs them

@@ -20,6 +20,8 @@ class Mount:
     options: tuple[str, ...]
     """Of the file system, such as huge=advise or a v1 controller's name."""
     root: str | None
+    flags: tuple[str, ...] = ()
+    """Of this mount, such as rw, nosuid, relatime: what a remount must repeat."""
 
     def option(self, name: str) -> str | None:
         """Return the value of `name=value`, None where it is not given. Pure."""
@@ -47,7 +49,9 @@ def _mountinfo(text: str) -> tuple[Mount, ...] | None:
         left, right = before.split(" "), after.split(" ")
         if not dash or len(left) < 6 or len(right) < 3:
             raise ValueError(f"not a mount: {line[:60]!r}")
-        found.append(Mount(_plain(left[4]), right[0], tuple(right[2].split(",")), _plain(left[3])))
+        found.append(
+            Mount(_plain(left[4]), right[0], tuple(right[2].split(",")), _plain(left[3]), tuple(left[5].split(",")))
+        )
     return tuple(found) or None
 
 

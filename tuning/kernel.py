@@ -1,0 +1,88 @@
+"""The one door through which a host is written. Reads go through `HostRoot`; nothing else in tuning opens a file of a host for writing.
+
+`LiveKernel` makes one system call a write. It is given a root like the readers, so that tests write into a made-up host;
+commands refuse --root before they come here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Protocol
+
+from hicachectl.tuning.host.root import HostRoot
+
+__all__ = ["Kernel", "LiveKernel"]
+
+_MS_REMOUNT, _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 0x20, 0x1, 0x2, 0x4, 0x8  # include/uapi/linux/mount.h
+_FLAGS = {"rw": 0, "ro": _MS_RDONLY, "nosuid": _MS_NOSUID, "nodev": _MS_NODEV, "noexec": _MS_NOEXEC,
+          "noatime": 0x400, "nodiratime": 0x800, "relatime": 1 << 21, "strictatime": 1 << 24, "lazytime": 1 << 25}  # fmt: skip
+
+
+class Kernel(Protocol):
+    """What can be done to a host. Every call raises OSError with the kernel's errno when it refuses."""
+
+    def write_text(self, path: str, text: str) -> None:
+        """Write a word to a settings file with one write(2)."""
+
+    def write_at(self, path: str, offset: int, data: bytes) -> None:
+        """Write exactly `data` at `offset` with one pwrite(2): a config register, an MSR."""
+
+    def remount(self, path: str, keep: tuple[str, ...], data: str) -> None:
+        """Remount a tmpfs with new `data` (huge=advise); `keep` are the flags its mount has now (rw, nosuid, nodev), which a remount would drop."""
+
+
+class LiveKernel:
+    """The real calls, below `root`."""
+
+    def __init__(self, root: HostRoot) -> None:
+        self._root = root
+
+    def write_text(self, path: str, text: str) -> None:
+        """Write a word to an existing settings file. Changes the host. Raises OSError; a short write is EIO."""
+        data = text.encode()
+        handle = os.open(self._root.at(path), os.O_WRONLY | os.O_CLOEXEC | (0 if self._root.is_live else os.O_TRUNC))
+        try:
+            _whole(os.write(handle, data), len(data), path)
+        finally:
+            os.close(handle)
+
+    def write_at(self, path: str, offset: int, data: bytes) -> None:
+        """Write `data` at `offset`, aligned to its length, in one call. Changes the host.
+
+        The kernel turns an aligned 2-byte write to a config file into one word access (drivers/pci/pci-sysfs.c,
+        pci_write_config). Raises OSError, ValueError for an unaligned offset.
+        """
+        if len(data) not in (1, 2, 4, 8) or (offset % len(data) and len(data) < 8):
+            raise ValueError(f"{path}: {len(data)} bytes at {offset:#x} are not one aligned access")
+        handle = os.open(self._root.at(path), os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            _whole(os.pwrite(handle, data, offset), len(data), path)
+        finally:
+            os.close(handle)
+
+    def remount(self, path: str, keep: tuple[str, ...], data: str) -> None:
+        """Remount the tmpfs at `path` with mount(2). Changes the host; options that `data` does not name stay as they are.
+
+        A flag that is not passed again is cleared, hence `keep`; unknown words in it raise ValueError before anything is
+        changed. Options of the file system keep their value unless named (mm/shmem.c, shmem_reconfigure). Raises OSError.
+        """
+        if not self._root.is_live:
+            raise ValueError(f"{path}: a mount can only be changed on the live host")
+        strange = [word for word in keep if word not in _FLAGS]
+        if strange:
+            raise ValueError(f"{path}: mount flags {', '.join(strange)} would be lost by a remount")
+        flags = _MS_REMOUNT
+        for word in keep:
+            flags |= _FLAGS[word]
+        libc = ctypes.CDLL(None, use_errno=True)
+        call = libc.mount
+        call.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p]
+        if call(b"tmpfs", os.fsencode(path), b"tmpfs", flags, data.encode()) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), path)
+
+
+def _whole(written: int, wanted: int, path: str) -> None:
+    if written != wanted:
+        raise OSError(5, f"{written} of {wanted} bytes were written", path)

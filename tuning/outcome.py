@@ -1,0 +1,160 @@
+"""What apply, verify, rollback and status report, as values. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from hicachectl.tuning.item import Item
+from hicachectl.tuning.target import Rule, Target, Value
+
+__all__ = [
+    "ApplyReport", "Checked", "ItemOutcome", "ItemResult", "RollbackReport", "RunOutcome", "RunState", "Undo", "UndoResult", "Verdict",
+    "VerifyReport",
+]  # fmt: skip
+
+
+class ItemResult(str, Enum):
+    """How one change of a run ended."""
+
+    OK = "ok"
+    ALREADY = "already"
+    UNSUPPORTED = "unsupported"
+    NO_GAIN = "no-gain"
+    FAILED = "failed"
+    RESTORED = "restored"
+    LEFT = "left"
+    NOT_TRIED = "not-tried"
+
+
+@dataclass(frozen=True, slots=True)
+class ItemOutcome:
+    """One line of apply. `seen` is the last value read; `record` the journal's record number; `proof` what was observed as its effect."""
+
+    item: Item
+    result: ItemResult
+    seen: Value | None
+    reason: str | None
+    record: int | None
+    proof: str | None = None
+
+
+class RunOutcome(str, Enum):
+    """How a run ended, or that it did not."""
+
+    APPLIED = "applied"
+    UNDONE = "undone"
+    PARTIAL = "partial"
+    INTERRUPTED = "interrupted"
+    """The record ends in the middle: killed, or the power went."""
+    ROLLED_BACK = "rolled-back"
+    NOTHING = "nothing"
+    """No change was needed or none was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyReport:
+    """What `tune apply` did. `exit_code` follows from `outcome`: 0, 6 (undone), 7 (partial)."""
+
+    run_id: str
+    plan_id: str
+    outcome: RunOutcome
+    items: tuple[ItemOutcome, ...]
+    notes: tuple[str, ...] = ()
+
+
+class Verdict(str, Enum):
+    """What verify says of one item. Nothing unread is ok."""
+
+    OK = "ok"
+    DIFFERS = "differs"
+    UNKNOWN = "unknown"
+    EXPIRED = "expired"
+    """Written in another boot, and not kept over one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One item of verify: wanted against seen, by which rule, read where; `writer` is who likely changed it since."""
+
+    id: str
+    target: Target
+    rule: Rule
+    wanted: tuple[Value, ...]
+    seen: Value | None
+    verdict: Verdict
+    source: str
+    reason: str | None = None
+    wrote_at: str | None = None
+    writer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """`against` names the run, plan file or profile; `items` in its order."""
+
+    against: str
+    items: tuple[Checked, ...]
+
+    def count(self, verdict: Verdict) -> int:
+        """Return how many items got a verdict. Pure."""
+        return sum(item.verdict is verdict for item in self.items)
+
+
+class UndoResult(str, Enum):
+    """How the rollback of one item ended."""
+
+    UNDONE = "undone"
+    ALREADY = "already"
+    """The old value was there."""
+    CHANGED_SINCE = "changed-since"
+    """Neither ours nor the old value: somebody else set it, and it is left."""
+    EXPIRED = "expired"
+    LEFT = "left"
+    """It could not be put back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """One line of rollback: what it held, what was recorded, how it ended."""
+
+    id: str
+    target: Target
+    ours: Value
+    recorded: Value
+    present: Value | None
+    result: UndoResult
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackReport:
+    """What `tune rollback` did, in the order it did it: the reverse of the writes."""
+
+    run_id: str
+    items: tuple[Undo, ...]
+    outcome: RunOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """One run as its journal tells it. `expired` when it was written in another boot; `torn` when its last record is cut.
+
+    `open_item` is the id of the item whose write was begun and not recorded as done; the host holds its old or its new value.
+    """
+
+    run_id: str
+    plan_id: str
+    outcome: RunOutcome
+    began_at: str
+    ended_at: str | None
+    who: str
+    boot_id: str | None
+    expired: bool
+    n_changes: int
+    n_applied: int
+    n_undone: int
+    open_item: str | None
+    torn: bool
+    folder: str
+    reason: str | None = None

@@ -1,0 +1,124 @@
+"""Facts and choices -> a plan: what changes, what is the same, what is skipped and why. Pure.
+
+plan = make_plan(sight, choices, knobs, recipes={"pcie-ido-request": "9f86..."}, about=About("0.3.0", "c12-07", now))
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hicachectl.tuning.choices import Choices
+from hicachectl.tuning.fingerprint import Fingerprint, fingerprint_of
+from hicachectl.tuning.item import Item, ItemKind
+from hicachectl.tuning.knobs import Knob
+from hicachectl.tuning.sight import Sight
+
+__all__ = ["About", "Difference", "Plan", "differences", "make_plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Who made a plan, and when: UTC, RFC 3339."""
+
+    tool_version: str
+    host: str | None
+    made_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Ordered items for one host. `id` is p- and the digest of everything but the time: the same host and choices give the same id."""
+
+    id: str
+    about: About
+    choices: Choices
+    fingerprint: Fingerprint
+    items: tuple[Item, ...]
+
+    @property
+    def changes(self) -> tuple[Item, ...]:
+        """The items that would be written, in order. Pure."""
+        return tuple(item for item in self.items if item.kind is ItemKind.CHANGE)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many items there are of each kind, zero included. Pure."""
+        found = Counter(item.kind for item in self.items)
+        return {kind.value: found[kind] for kind in ItemKind}
+
+
+def make_plan(
+    sight: Sight, choices: Choices, knobs: Sequence[Knob], *, recipes: Mapping[str, str], about: About
+) -> Plan:
+    """Ask every knob for its items and put them together. Pure.
+
+    `recipes` are the sha256 of every recipe among the knobs; those of the plan's own items go into the fingerprint. Raises
+    ValueError when two knobs give an item the same id: that is a bug, and would make a journal ambiguous.
+    """
+    items = tuple(
+        item for knob in knobs for item in knob.items(sight, choices) if choices.keeps(item.knob, item.subject)
+    )
+    twice = [name for name, n in Counter(item.id for item in items).items() if n > 1]
+    if twice:
+        raise ValueError(f"two items are called {twice[0]}")
+    used = {item.recipe: recipes[item.recipe] for item in items if item.recipe is not None}
+    fingerprint = fingerprint_of(sight.machine, used)
+    plan = Plan("", replace(about, made_at=""), choices, fingerprint, items)
+    digest = hashlib.sha256(repr(_in_order(plan)).encode()).hexdigest()
+    return replace(plan, id=f"p-{digest[:8]}", about=about)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An item that a plan and a fresh plan of the same choices do not share; `was` or `now` is None where one has no such change."""
+
+    id: str
+    was: str | None
+    now: str | None
+
+
+def differences(plan: Plan, fresh: Plan) -> tuple[Difference, ...]:
+    """List the changes of a plan that a fresh plan would not make in the same way. Pure.
+
+    Apply writes only what the tool itself would plan now, so that neither an edited file nor a host that moved gets a
+    write. A change whose value is already there is no difference: it has become "same".
+    """
+    now = {item.id: item for item in fresh.items}
+    found = []
+    for item in plan.changes:
+        other = now.get(item.id)
+        if (
+            other is not None
+            and other.kind is ItemKind.SAME
+            and other.target == item.target
+            and other.wanted == item.wanted
+        ):
+            continue
+        if other is None or _essence(other) != _essence(item):
+            found.append(Difference(item.id, _words(item), None if other is None else _words(other)))
+    return tuple(found)
+
+
+def _essence(item: Item) -> tuple[object, ...]:
+    return (
+        item.kind, item.target, item.wanted, item.rule, item.recipe_sha256, item.on_not_implemented, item.ordering, item.old
+    )  # fmt: skip
+
+
+def _words(item: Item) -> str:
+    if item.kind is ItemKind.CHANGE:
+        return f"{item.show(item.old)} -> {item.show(item.new)}"
+    return f"{item.kind.value}{f': {item.reason}' if item.reason else ''}"
+
+
+def _in_order(plan: Plan) -> tuple[object, ...]:
+    """The plan without anything whose text depends on the order of a mapping."""
+    choices = plan.choices
+    return (
+        plan.about, choices.profile, choices.revision, sorted(choices.wanted.items(), key=lambda pair: pair[0]), choices.only,
+        choices.bound, choices.allow_isolation_loss, choices.online, choices.persist_files,
+        plan.fingerprint.boot_id, plan.fingerprint.kernel, plan.fingerprint.pci_set, sorted(plan.fingerprint.recipes.items()),
+        plan.items,
+    )  # fmt: skip
