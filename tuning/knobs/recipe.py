@@ -86,9 +86,10 @@ class RecipeKnob:
     def _items(
         self, sight: Sight, choices: Choices, asked: Choice, wanted: Value | None, found: Places
     ) -> Iterator[Item]:
-        if found.why_not is not None and not self.recipe.reports_only and wanted is not None:
+        if found.why_not is not None and self.recipe.knob in choices.wanted:
+            kind = ItemKind.REPORT if self.recipe.reports_only else ItemKind.SKIP
             verdict = hidden(self.recipe, sight.machine) or because(
-                ItemKind.SKIP, found.why_not, "none is needed: the recipe is for other machines"
+                kind, found.why_not, "none is needed: the recipe is for other machines"
             )
             yield self._item(
                 _Seen(Place(None), None, Fact(None, "", reason=found.why_not)), asked, wanted, verdict, sight
