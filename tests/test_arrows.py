@@ -64,6 +64,8 @@ PURE |= {
         "recipe_parse",
         "recipe_place",
         "recipe_rules",
+        "recipe_template",
+        "checklists",
         "host.pcie_caps",
         "sizing.plateau",
     )

@@ -18,6 +18,8 @@ READING_ORDER: tuple[str, ...] = (
     "recipe_match",
     "recipe_place",
     "recipe_gates",
+    "recipe_template",
+    "checklists",
     "outcome",
     "host",
     "findings",

@@ -40,6 +40,17 @@ LINES: dict[str, list[list[str]]] = {
         ["topo", "diff", "8n8x-4up16", "config64"],
         ["topo", "diff", "empty", "empty"],
     ],
+    "tune recipe list": [
+        ["tune", "recipe", "list"],
+        *(["tune", "recipe", "list", "--root", shape] for shape in ("8n8x-4up16", "no-vendor", "empty", "garbage")),
+    ],
+    "tune recipe show": [
+        ["tune", "recipe", "show", "pcie-ido-request"],
+        ["tune", "recipe", "show", "acs.p2p-redirect", "--root", "8n8x-4up16"],
+    ],
+    "tune recipe validate": [["tune", "recipe", "validate", "./broken.yaml"]],
+    "tune recipe new": [["tune", "recipe", "new", "vendor-order"]],
+    "tune recipe checklist": [["tune", "recipe", "checklist", "hygon"], ["tune", "recipe", "checklist", "kunlun"]],
     "run": [["run", "--limit", "4"]],
     "config show": [["config", "show"], ["config", "show", "--origin", "--profile", "cpu-demo"]],
     "config path": [["config", "path"]],
@@ -117,7 +128,9 @@ def test_a_failed_command_prints_a_document_of_the_same_name(path: str) -> None:
         "json",
         "--root",
         "missing",
-        *(["x"] if path in {"profile show", "profile validate"} else []),
+        *(["x"] if path in {"profile show", "profile validate", "tune recipe show", "tune recipe validate"} else []),
+        *(["a-b"] if path == "tune recipe new" else []),
+        *(["hygon"] if path == "tune recipe checklist" else []),
         *(["bash"] if path == "completion" else []),
         *(["x.tar.zst"] if path in {"topo snapshot", "topo diff"} else []),
     )
