@@ -11,6 +11,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from hosts.builder import write_shape
+from hosts.machines import accelerator, lost, port
+from hosts.machines import machine as made_up
 
 from hicachectl.envelope import Diagnostic, Severity
 from hicachectl.render.findings import print_findings
@@ -21,11 +23,13 @@ from hicachectl.render.topo_screen import Seen, Topology, draw_topology
 from hicachectl.render.topo_words import names_of
 from hicachectl.tuning.findings import judge
 from hicachectl.tuning.host.diff import compare
+from hicachectl.tuning.host.facts import known
 from hicachectl.tuning.host.flatten import flatten
 from hicachectl.tuning.host.matrix import find_matrix
-from hicachectl.tuning.host.model import Machine
+from hicachectl.tuning.host.model import Link, Machine
 from hicachectl.tuning.host.read import read_machine
 from hicachectl.tuning.host.root import HostRoot
+from hicachectl.tuning.host.uplinks import find_uplinks
 from hicachectl.tuning.placement import placements
 
 FOLDER = Path(__file__).parent
@@ -100,6 +104,32 @@ def test_no_address_is_cut_at_any_width(name: str) -> None:
     for width in (20, 40, 60, 200):
         text = draw(name, width)
         assert all(address in text for address in addresses)
+
+
+def drawn(one: Machine, width: int = 120) -> str:
+    """The screen without findings of a machine that no recording has."""
+    stream = io.StringIO()
+    draw_topology(Screen(stream, width=width, ascii=True), Topology(one, (), flatten(one)["facts"], seen("made-up")))
+    return stream.getvalue()
+
+
+def row(screen: str, starts_with: str) -> str:
+    return next(line for line in screen.splitlines() if line.startswith(starts_with))
+
+
+def test_a_capacity_that_one_end_alone_tells_is_no_number_and_the_screen_says_why() -> None:
+    link = Link(*(known(value, "link") for value in (8.0, 32.0, 16, 16)))
+    ends = (
+        port("0000:10:01.0", link=lost(link, "speed_max_gt_s")),
+        accelerator("0000:11:00.0", "0000:10:01.0", link=link),
+    )
+    one = made_up(*ends, uplinks=find_uplinks(ends))
+    screen = drawn(one)
+    assert "3x16 / ?x16  " in row(screen, "U0") and row(screen, "U0").split()[5] == "?"
+    assert "at most 32 GT/s: the other end's top speed is not known" in screen
+    note = flatten(one)["facts"]["/uplinks/0/capacity_bytes_per_s"]
+    assert (flatten(one)["uplinks"][0]["capacity_bytes_per_s"], note["confidence"]) == (None, "derived")
+    assert note["reason"].startswith("at most 32 GT/s")
 
 
 def test_every_recorded_topology_screen_is_drawn() -> None:

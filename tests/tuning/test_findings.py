@@ -329,6 +329,29 @@ def test_a_narrow_link_is_an_error_for_an_accelerator_a_warning_for_a_disk_a_not
     assert weights("HC-LINK-WIDTH", half_known) == ["note"]
 
 
+def test_a_slow_link_of_which_one_end_was_not_read_is_not_measured_by_the_other_alone() -> None:
+    idle = link(gt_s=8.0, most_gt_s=32.0)
+    half_known = machine(port(ROOT, link=lost(idle, "speed_max_gt_s")), accelerator(CARD, ROOT, link=idle))
+    (found,) = of("HC-LINK-SPEED", half_known)
+    assert found.severity == "note"
+    assert "is at 8 of at most 32 GT/s" in found.message
+    assert f"the top speed of {ROOT} is not known: no such file" in found.message
+    (both,) = of("HC-LINK-SPEED", machine(port(ROOT, link=idle), accelerator(CARD, ROOT, link=idle)))
+    assert "at most" not in both.message
+    (alone,) = of("HC-LINK-SPEED", machine(accelerator(CARD, link=idle)))
+    assert "at most 32 GT/s" in alone.message and "no port above it is listed" in alone.message
+
+
+def test_a_shared_link_says_which_of_its_numbers_is_not_known() -> None:
+    pair = paired()
+    (one,) = pair.uplinks
+    half = replace(pair, uplinks=(lost(one, "busy_bytes_per_s", "oversubscription", reason="a link is not known"),))
+    (found,) = of("HC-UPLINK-SHARED", half)
+    assert (
+        "29.3 GiB/s by link math; what each gets when all are busy is not known (a link is not known)" in found.message
+    )
+
+
 def test_a_small_card_in_a_wide_slot_is_no_finding() -> None:
     fits = machine(port(ROOT, link=link(now=4)), device(CARD, ROOT, kind=SlotKind.NVME, link=link(now=4, most=4)))
     assert of("HC-LINK-WIDTH", fits) == []
