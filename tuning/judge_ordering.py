@@ -29,27 +29,34 @@ def judge_ordering(sight: Sight) -> Iterator[Finding]:
 
 def _ido(sight: Sight) -> Iterator[Finding]:
     """Judge each shared uplink as one, and the accelerators that share none as one group. Bits of VFs mean nothing."""
-    judged = [d for d in sight.accelerators if not d.is_vf.value and d.config.ido_request.value is not None]
-    on_somewhere = any(d.config.ido_request.value for d in judged)
-    alone = list(judged)
+    cards = [d for d in sight.accelerators if not d.is_vf.value]
+    on_somewhere = any(d.config.ido_request.value for d in cards)
+    alone = list(cards)
     for uplink in sight.shared_uplinks:
-        members = [d for d in judged if d.address in uplink.shared_by]
+        members = [d for d in cards if d.address in uplink.shared_by]
         alone = [d for d in alone if d not in members]
-        off = [d for d in members if not d.config.ido_request.value]
-        if not off:
-            continue
-        unread = len(uplink.accelerators) - len(members)
-        tail = f"; {unread} more could not be read" if unread else ""
-        if len(off) < len(members):
-            yield _unequal(members, off, f"{uplink.id}: ", uplink.port, "warn", tail)
-        else:
+        on, off, tail = _by_bit(members)
+        if off and on:
+            yield _unequal(on, off, f"{uplink.id}: ", uplink.port, "warn", tail)
+        elif off:
             others = "; on behind another uplink" if on_somewhere else ""
             yield _off(off, f"{uplink.id}: ", uplink.port, True, others + tail, uplink)
-    off = [d for d in alone if not d.config.ido_request.value]
-    if off and len(off) < len(alone):
-        yield _unequal(alone, off, "", off[0].address, "note", "")
+    on, off, tail = _by_bit(alone)
+    if off and on:
+        yield _unequal(on, off, "", off[0].address, "note", tail)
     elif off:
-        yield _off(off, "", off[0].address, False, "", None)
+        yield _off(off, "", off[0].address, False, tail, None)
+
+
+def _by_bit(cards: Sequence[PciDevice]) -> tuple[list[PciDevice], list[PciDevice], str]:
+    """Those that have the bit, those that have not, and words for those of which it was not read: they are neither."""
+    on = [d for d in cards if d.config.ido_request.value]
+    off = [d for d in cards if d.config.ido_request.value is False]
+    unread = [d for d in cards if d.config.ido_request.value is None]
+    if not unread:
+        return on, off, ""
+    reasons = dict.fromkeys(d.config.ido_request.reason or "" for d in unread)
+    return on, off, f"; not known in {some(d.address for d in unread)} ({some(reasons)})"
 
 
 def _off(off: Sequence[PciDevice], name: str, subject: str, shared: bool, tail: str, uplink: Uplink | None) -> Finding:
@@ -65,9 +72,8 @@ def _off(off: Sequence[PciDevice], name: str, subject: str, shared: bool, tail: 
 
 
 def _unequal(
-    members: Sequence[PciDevice], off: Sequence[PciDevice], name: str, subject: str, severity: str, tail: str
+    on: Sequence[PciDevice], off: Sequence[PciDevice], name: str, subject: str, severity: str, tail: str
 ) -> Finding:
-    on = [d for d in members if d not in off]
     return Finding(
         "HC-IDO-UNEQUAL",
         "warn" if severity == "warn" else "note",

@@ -62,14 +62,18 @@ def on_off(fact: Fact[bool]) -> str:
 
 
 def ido(configs: Iterable[ConfigSpace]) -> str:
-    """ID-based ordering of requests and completions, "mixed" where the functions differ."""
-    configs = list(configs)
+    """ID-based ordering of requests and completions, "mixed" where the functions differ.
 
-    def one(facts: list[Fact[bool]]) -> str:
-        words = {on_off(fact) for fact in facts}
-        return words.pop() if len(words) == 1 else "mixed" if words else "?"
-
-    return f"{one([c.ido_request for c in configs])} / {one([c.ido_completion for c in configs])}"
+    A function of which a bit was not read has not the bit of the others: it is counted, as in "on / on, 1 unread".
+    """
+    pairs = [(config.ido_request, config.ido_completion) for config in configs]
+    words, unread = [], set()
+    for which in (0, 1):
+        read = {on_off(pair[which]) for pair in pairs if pair[which].is_known}
+        words.append("?" if not read else read.pop() if len(read) == 1 else "mixed")
+        if words[-1] != "?":
+            unread |= {number for number, pair in enumerate(pairs) if not pair[which].is_known}
+    return " / ".join(words) + (f", {len(unread)} unread" if unread else "")
 
 
 def gib(fact: Fact[int], unknown: str = "?") -> str:

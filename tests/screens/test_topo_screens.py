@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from hosts.builder import write_shape
-from hosts.machines import accelerator, lost, port
+from hosts.machines import accelerator, config, lost, paired, port
 from hosts.machines import machine as made_up
 
 from hicachectl.envelope import Diagnostic, Severity
@@ -20,10 +20,10 @@ from hicachectl.render.screen import Screen
 from hicachectl.render.topo_diff import draw_diff
 from hicachectl.render.topo_matrix import draw_matrix
 from hicachectl.render.topo_screen import Seen, Topology, draw_topology
-from hicachectl.render.topo_words import names_of
+from hicachectl.render.topo_words import ido, names_of
 from hicachectl.tuning.findings import judge
 from hicachectl.tuning.host.diff import compare
-from hicachectl.tuning.host.facts import known
+from hicachectl.tuning.host.facts import known, unknown
 from hicachectl.tuning.host.flatten import flatten
 from hicachectl.tuning.host.matrix import find_matrix
 from hicachectl.tuning.host.model import Link, Machine
@@ -130,6 +130,32 @@ def test_a_capacity_that_one_end_alone_tells_is_no_number_and_the_screen_says_wh
     note = flatten(one)["facts"]["/uplinks/0/capacity_bytes_per_s"]
     assert (flatten(one)["uplinks"][0]["capacity_bytes_per_s"], note["confidence"]) == (None, "derived")
     assert note["reason"].startswith("at most 32 GT/s")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ({}, {}, "on / on  "),
+        ({"ido_request": False}, {}, "mixed / on  "),
+        ({"ido_request": None}, {}, "on / on, 1 unread  "),
+        ({"ido_request": None, "ido_completion": None}, {}, "on / on, 1 unread  "),
+        ({"ido_request": None}, {"ido_completion": None}, "on / on, 2 unread  "),
+        ({"ido_request": None}, {"ido_request": None}, "? / on  "),
+        ({"ido_request": None, "ido_completion": None}, {"ido_request": None}, "? / on, 1 unread  "),
+    ],
+)
+def test_ordering_bits_of_cards_that_were_not_read_are_not_those_of_the_others(
+    first: dict[str, bool | None], second: dict[str, bool | None], words: str
+) -> None:
+    unread = unknown("config", "needs root")
+    bits = [{name: unread if bit is None else bit for name, bit in told.items()} for told in (first, second)]
+    assert f"  {words}" in row(drawn(paired(*bits)), "U0")
+
+
+def test_an_uplink_with_one_bit_on_one_off_and_one_unread_is_mixed_and_says_so() -> None:
+    told = [config(ido_request=bit) for bit in (True, False, unknown("config", "needs root"))]
+    assert ido(told) == "mixed / on, 1 unread"
+    assert ido([]) == "? / ?"
 
 
 def test_every_recorded_topology_screen_is_drawn() -> None:

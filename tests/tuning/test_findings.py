@@ -376,6 +376,29 @@ def test_an_uplink_that_is_off_says_when_another_is_on() -> None:
     assert found.subject == "0000:21:00.0"
 
 
+def test_cards_whose_bit_was_not_read_are_named_where_the_others_are_judged() -> None:
+    unread_bit, off = {"ido_request": unknown("config", "needs root")}, {"ido_request": False}
+    (shared,) = of("HC-IDO-OFF", paired(off, unread_bit))
+    assert shared.message.endswith("; not known in 0000:24:00.0 (needs root)")
+    cards = [
+        one
+        for i, bits in enumerate((off, {}, unread_bit, unread_bit))
+        for one in (port(f"0000:{i + 1}0:01.0"), accelerator(f"0000:{i + 1}1:00.0", f"0000:{i + 1}0:01.0", config=config(**bits)))
+    ]  # fmt: skip
+    (unequal,) = of("HC-IDO-UNEQUAL", machine(*cards))
+    assert unequal.message.endswith("; not known in 0000:31:00.0 and 0000:41:00.0 (needs root)")
+    (alone,) = of("HC-IDO-OFF", machine(*cards[:2], *cards[4:]))
+    assert alone.message.endswith("; not known in 0000:31:00.0 and 0000:41:00.0 (needs root)")
+
+
+def test_cards_of_a_narrower_uplink_below_are_not_counted_as_unread() -> None:
+    pair = paired(*[{"ido_request": False}] * 2)
+    (one,) = pair.uplinks
+    inner = replace(pair, uplinks=(replace(one, accelerators=one.accelerators[:1]),))
+    (found,) = of("HC-IDO-OFF", inner)
+    assert "not known" not in found.message and "could not be read" not in found.message
+
+
 def test_the_bits_of_a_virtual_function_are_not_judged() -> None:
     assert of("HC-IDO-OFF", card(is_vf=True, config=config(ido_request=False))) == []
 
