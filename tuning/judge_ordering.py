@@ -56,7 +56,7 @@ def _by_bit(cards: Sequence[PciDevice]) -> tuple[list[PciDevice], list[PciDevice
     if not unread:
         return on, off, ""
     reasons = dict.fromkeys(d.config.ido_request.reason or "" for d in unread)
-    return on, off, f"; not known in {some(d.address for d in unread)} ({some(reasons)})"
+    return on, off, f"; not known in {some(d.address for d in unread)} ({', '.join(reasons)})"
 
 
 def _off(off: Sequence[PciDevice], name: str, subject: str, shared: bool, tail: str, uplink: Uplink | None) -> Finding:
