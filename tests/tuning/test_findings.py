@@ -79,8 +79,18 @@ def on_node_zero(**numa: Any) -> Machine:
     return machine(port(ROOT), accelerator(CARD, ROOT, node=0), numa=numa)
 
 
-def nvidia(**new: Any) -> Machine:
-    return replace(card(vendor="10de"), memory=change(machine().memory, **new))
+def large(each_gib: int, available_gib: int, *kinds: str, **new: Any) -> Machine:
+    """An NVIDIA card and four nodes of one size; the host's MemAvailable counts them all, as the kernel does."""
+    told = {"memory_total_bytes": each_gib * GIB, "memory_available_bytes": available_gib * GIB}
+    value = nodes(*({**told, "kind": kind} for kind in (*kinds, *["memory"] * 4)[:4]))
+    whole = {"total_bytes": 4 * each_gib * GIB, "available_bytes": 4 * available_gib * GIB, **new}
+    return replace(with_device(value, CARD, vendor="10de"), memory=change(value.memory, **whole))
+
+
+def nodeless(**new: Any) -> Machine:
+    """A large host whose kernel lists no nodes."""
+    value = large(256, 225, **new)
+    return replace(value, numa=change(value.numa, nodes=()))
 
 
 def gone() -> Machine:
@@ -204,8 +214,8 @@ CASES = (
         lambda: memory(hugetlb_bytes=16 * GIB, hugetlb_free_bytes=unknown("meminfo", "none")), ("8.0 GiB of 16.0 GiB",),
     ),
     Case(
-        "HC-PIN-LARGE", "warn", lambda: nvidia(total_bytes=1024 * GIB, available_bytes=900 * GIB),
-        lambda: nvidia(total_bytes=unknown("meminfo", "none")), ("512.0 GiB", "1.0 TiB"),
+        "HC-PIN-LARGE", "warn", lambda: large(256, 225), lambda: nodeless(total_bytes=unknown("meminfo", "none")),
+        ("512.0 GiB", "900.0 GiB available", "1.0 TiB"),
     ),
     Case(
         "HC-KERNEL-GUP", "warn", lambda: machine(host={"kernel": "6.11.0-8-generic"}),
@@ -470,8 +480,63 @@ def test_a_process_that_may_lock_everything_is_not_warned_of_the_limit() -> None
 
 
 def test_one_registration_of_512_gib_is_a_hazard_only_with_the_driver_it_was_reported_for() -> None:
-    assert of("HC-PIN-LARGE", memory(total_bytes=1024 * GIB, available_bytes=900 * GIB)) == []
-    assert weights("HC-PIN-LARGE", nvidia(total_bytes=1024 * GIB, available_bytes=100 * GIB)) == ["note"]
+    assert of("HC-PIN-LARGE", with_device(large(256, 225), CARD, vendor="1d22")) == []
+    assert weights("HC-PIN-LARGE", large(256, 225)) == ["warn"]
+    assert of("HC-PIN-LARGE", large(64, 60)) == []
+
+
+def test_a_pool_that_does_not_fit_now_is_not_said_to_fit() -> None:
+    (found,) = of("HC-PIN-LARGE", large(256, 100))
+    assert found.severity == "note"
+    assert "does not fit now (400.0 GiB available of 1.0 TiB on nodes 0, 1, 2 and 3)" in found.message
+    (bound,) = of("HC-PIN-LARGE", large(256, 225, available_bytes=300 * GIB))
+    assert (
+        "does not fit now (300.0 GiB available of" in bound.message
+    )  # MemAvailable, where it is less than the nodes' sum
+
+
+def test_the_memory_of_accelerators_holds_no_pool_to_register() -> None:
+    (found,) = of("HC-PIN-LARGE", large(300, 250, "memory", "memory", "device-memory", "cpu-less"))
+    assert found.severity == "note"
+    assert "does not fit now (500.0 GiB available of 600.0 GiB on nodes 0 and 1)" in found.message
+    assert of("HC-PIN-LARGE", large(300, 290, "memory", "device-memory", "device-memory", "device-memory")) == []
+
+
+def test_a_control_group_and_reserved_huge_pages_are_terms_of_what_fits() -> None:
+    value = large(256, 225)
+    limited = change(value.memory.cgroup, memory_max_bytes=600 * GIB, memory_current_bytes=100 * GIB)
+    (found,) = of("HC-PIN-LARGE", replace(value, memory=change(value.memory, cgroup=limited)))
+    assert found.severity == "note"
+    assert (
+        "900.0 GiB available of 1.0 TiB on nodes 0, 1, 2 and 3, 500.0 GiB left in the control group)" in found.message
+    )
+    for part in (
+        {"memory_max_bytes": unknown("memory.max", "permission denied")},
+        {"memory_current_bytes": unknown("m", "odd")},
+    ):
+        (lost_limit,) = of("HC-PIN-LARGE", replace(value, memory=change(value.memory, cgroup=change(limited, **part))))
+        assert lost_limit.severity == "note" and "whether a pool of 512.0 GiB fits is not known" in lost_limit.message
+    (huge,) = of("HC-PIN-LARGE", large(256, 100, hugetlb_free_bytes=520 * GIB))
+    assert huge.severity == "warn" and "520.0 GiB in free hugetlb pages" in huge.message
+
+
+def test_whether_a_pool_fits_is_not_known_while_a_node_was_not_read() -> None:
+    value = large(256, 225)
+    first, *rest = value.numa.nodes
+    for broken in (
+        lost(first, "memory_total_bytes"),
+        lost(first, "kind"),
+        lost(first, "memory_available_bytes", "memory_free_bytes"),
+    ):
+        (found,) = of("HC-PIN-LARGE", replace(value, numa=change(value.numa, nodes=(broken, *rest))))
+        assert found.severity == "note"
+        assert "whether a pool of 512.0 GiB fits is not known (node 0: no such file" in found.message
+    (blind,) = of("HC-PIN-LARGE", large(256, 225, available_bytes=unknown("meminfo", "odd")))
+    assert blind.severity == "warn"  # the nodes tell
+    (bare,) = of("HC-PIN-LARGE", nodeless(available_bytes=unknown("meminfo", "odd")))
+    assert bare.severity == "note" and "is not known (odd" in bare.message
+    (all_there,) = of("HC-PIN-LARGE", nodeless())
+    assert all_there.severity == "warn" and "900.0 GiB available of 1.0 TiB on the host" in all_there.message
 
 
 # -- order ------------------------------------------------------------------------------------------------------------
