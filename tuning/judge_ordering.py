@@ -14,6 +14,10 @@ RO_FLAGGED_PORTS = {
     "1022": frozenset(("1a00", "1a01", "1a02")),
 }
 """Root ports under which Linux clears relaxed ordering (docs/facts.md#relaxed-ordering): Haswell, Broadwell, A1100."""
+_REQUESTS, _COMPLETIONS = 0x04, 0x08
+"""ACS control: peer-to-peer request redirect, completion redirect (PCI_ACS_RR, PCI_ACS_CR of Linux pci_regs.h)."""
+_NO_ACS = "no ACS capability"
+"""Reason of a port that has nothing to redirect with, unlike one that was not read."""
 
 
 def judge_ordering(sight: Sight) -> Iterator[Finding]:
@@ -144,28 +148,45 @@ def _flagged_root(sight: Sight, device: PciDevice) -> PciDevice | None:
 
 
 def _redirect(sight: Sight) -> Iterator[Finding]:
-    """Judge the ports below one root port as one: peers meet there, or are sent up to the root complex."""
+    """Judge the ports below one root port as one. A port with the bit redirects what comes up through it, and no more."""
     by_root: dict[str, list[PciDevice]] = {}
-    peers: dict[str, list[PciDevice]] = {}
     for mover in sight.movers:
         if mover.path and not mover.is_vf.value:
-            peers.setdefault(mover.path[0], []).append(mover)
-            ports = by_root.setdefault(mover.path[0], [])
-            ports += [d for d in sight.on_path(mover)[1:-1] if d.config.acs_redirect.value and d not in ports]
-    for root, ports in by_root.items():
-        names = [d.address for d in peers[root]]
-        accelerators = [d for d in peers[root] if d.kind == SlotKind.ACCELERATOR]
-        if not ports or not accelerators:
+            by_root.setdefault(mover.path[0], []).append(mover)
+    for root, movers in by_root.items():
+        ports = list(dict.fromkeys(port.address for mover in movers for port in sight.on_path(mover)[1:-1]))
+        between = [sight.by_address[address] for address in ports]
+        redirecting = [port for port in between if port.config.acs_redirect.value]
+        if not redirecting or all(mover.kind != SlotKind.ACCELERATOR for mover in movers):
             continue
-        control = ", ".join(
-            f"{d.address} {d.config.acs_control.value:#06x}" for d in ports if d.config.acs_control.value is not None
+        control = ", ".join(f"{port.address} {port.config.acs_control.value or 0:#06x}" for port in redirecting)
+        unread = [port for port in between if port.config.acs_redirect.reason not in (None, _NO_ACS)]
+        tail = (
+            f"; not known of {some(p.address for p in unread)} ({unread[0].config.acs_redirect.reason})"
+            if unread
+            else ""
         )
         yield Finding(
             "HC-ACS-REDIRECT",
-            "warn" if len(names) > 1 else "note",
-            ports[0].address,
-            f"traffic between {some(names)} is sent up to root port {root} and back (ACS control {control}; 0 would let it "
-            "turn round in the switch)",
-            f"sudo lspci -vvs {ports[0].address}",
-            ports[0].config.acs_redirect.source,
+            "warn" if len(movers) > 1 else "note",
+            redirecting[0].address,
+            f"{_redirected(redirecting, movers)} neighbours go up to root port {root} and back (ACS control {control}; "
+            f"{_REQUESTS | _COMPLETIONS:#06x} clear would let them turn round in the switch){tail}",
+            f"sudo lspci -vvs {redirecting[0].address}",
+            redirecting[0].config.acs_redirect.source,
         )
+
+
+def _redirected(ports: Sequence[PciDevice], movers: Sequence[PciDevice]) -> str:
+    """Words for what is redirected of whom: "requests and completions of a, requests of b to their"."""
+    kinds: dict[str, list[str]] = {}
+    for mover in movers:
+        bits = 0
+        for port in ports:
+            if port.address in mover.path:
+                bits |= port.config.acs_control.value or 0
+        kind = " and ".join(w for bit, w in ((_REQUESTS, "requests"), (_COMPLETIONS, "completions")) if bits & bit)
+        if kind:
+            kinds.setdefault(kind, []).append(mover.address)
+    told = ", ".join(f"{kind} of {some(addresses)}" for kind, addresses in kinds.items())
+    return f"{told} to {'its' if sum(map(len, kinds.values())) == 1 else 'their'}"

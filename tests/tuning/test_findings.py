@@ -158,7 +158,7 @@ CASES = (
     Case("HC-RO-FORBIDDEN", "warn", lambda: flagged(True), lambda: unnamed_root(), ("8086:6f02", "on (1)")),
     Case(
         "HC-ACS-REDIRECT", "warn", lambda: paired(acs_control=0x1D, acs_redirect=True),
-        lambda: paired(acs_control=unknown("config", "needs root"), acs_redirect=unknown("config", "needs root")), ("0x001d", "0"),
+        lambda: paired(acs_control=unknown("config", "needs root"), acs_redirect=unknown("config", "needs root")), ("0x001d", "0x000c"),
     ),
     Case(
         "HC-NODE-UNKNOWN", "warn", lambda: lost_card("node", reason="firmware gives no node: '-1'"), machine, ("-1", "node 0")
@@ -411,6 +411,34 @@ def test_cards_of_a_narrower_uplink_below_are_not_counted_as_unread() -> None:
 
 def test_the_bits_of_a_virtual_function_are_not_judged() -> None:
     assert of("HC-IDO-OFF", card(is_vf=True, config=config(ido_request=False))) == []
+
+
+def redirecting(*controls: int | None) -> Machine:
+    """Two cards behind one switch whose downstream ports have these ACS controls; None was not read."""
+    pair, names = paired(), ("0000:22:00.0", "0000:22:01.0")
+    for name, control in zip(names, controls, strict=True):
+        told = (control, bool(control & 0xC)) if control is not None else (unknown("config", "needs root"),) * 2
+        bits = config(port_type="downstream", acs_control=told[0], acs_redirect=told[1])
+        pair = with_device(pair, name, config=bits)
+    return pair
+
+
+def test_redirect_names_the_ports_that_have_the_bit_and_whose_traffic_it_is() -> None:
+    (found,) = of("HC-ACS-REDIRECT", redirecting(0x1D, 0))
+    assert found.subject == "0000:22:00.0"
+    assert "requests and completions of 0000:23:00.0 to its neighbours" in found.message
+    assert "ACS control 0000:22:00.0 0x001d" in found.message
+    assert "0000:24:00.0" not in found.message and "0000:22:01.0" not in found.message
+    (both,) = of("HC-ACS-REDIRECT", redirecting(0x1D, 0x04))
+    assert "requests and completions of 0000:23:00.0" in both.message and "requests of 0000:24:00.0" in both.message
+    (last,) = of("HC-ACS-REDIRECT", redirecting(0, 0x08))
+    assert "completions of 0000:24:00.0" in last.message and "requests" not in last.message
+    assert of("HC-ACS-REDIRECT", redirecting(0, 0x10)) == []
+
+
+def test_ports_whose_redirect_bits_were_not_read_are_counted() -> None:
+    (found,) = of("HC-ACS-REDIRECT", redirecting(0x1D, None))
+    assert found.message.endswith("; not known of 0000:22:01.0 (needs root)")
 
 
 def test_relaxed_ordering_that_is_off_under_a_flagged_port_is_as_it_should_be() -> None:

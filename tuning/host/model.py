@@ -175,7 +175,7 @@ class ConfigSpace:
     aspm: Fact[str]
     acs_control: Fact[int]
     acs_redirect: Fact[bool]
-    """Whether peer-to-peer requests or completions are sent up to the root complex (ACS control bits 2, 3, 4)."""
+    """Whether peer-to-peer requests or completions are sent up to the root complex (ACS control bits 2, 3)."""
     transactions_pending: Fact[bool]
     link: Link | None = None
     """What the link registers say, for where sysfs has no link files; None where nothing was decoded."""
