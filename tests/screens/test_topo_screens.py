@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 from hosts.builder import write_shape
-from hosts.machines import accelerator, config, lost, paired, port
+from hosts.machines import accelerator, change, config, lost, paired, port
 from hosts.machines import machine as made_up
 
 from hicachectl.envelope import Diagnostic, Severity
@@ -156,6 +157,18 @@ def test_an_uplink_with_one_bit_on_one_off_and_one_unread_is_mixed_and_says_so()
     told = [config(ido_request=bit) for bit in (True, False, unknown("config", "needs root"))]
     assert ido(told) == "mixed / on, 1 unread"
     assert ido([]) == "? / ?"
+
+
+def test_a_limit_that_was_not_read_is_told_below_the_sizes() -> None:
+    one = made_up()
+    group = change(one.memory.cgroup, memory_max_bytes=unknown("memory.max", "permission denied"))
+    one = replace(one, memory=replace(one.memory, cgroup=group))
+    stream = io.StringIO()
+    shown = Topology(one, (), flatten(one)["facts"], seen("made-up"), placements(one))
+    draw_topology(Screen(stream, width=120, ascii=True), shown)
+    assert (
+        "the control group's limit is not known (permission denied; memory.max): it may allow less" in stream.getvalue()
+    )
 
 
 def test_every_recorded_topology_screen_is_drawn() -> None:

@@ -19,12 +19,14 @@ from typing import TypeVar
 from hicachectl.tuning.host.facts import Confidence, Fact, unknown
 from hicachectl.tuning.host.model import Link, PciDevice, SlotKind, Uplink
 
-__all__ = ["find_uplinks", "link_bytes_per_s"]
+__all__ = ["find_uplinks", "is_unidentified", "link_bytes_per_s"]
 
 N = TypeVar("N", int, float)
 
 _MOVER_CLASSES = frozenset(("01", "02", "03", "0b", "12"))
 """Base classes that move data in bulk: storage, network, display, processors, accelerators."""
+_MAY_BE_CLASSES = frozenset(("07", "10", "11", "ff"))
+"""Base classes of which some move data in bulk: what they are is told by their ids (Kunlun is a communication controller)."""
 _ORDER = (SlotKind.ACCELERATOR, SlotKind.RDMA_NIC, SlotKind.NIC, SlotKind.NVME)
 _ABOVE_A_LINK = frozenset(("root-port", "downstream"))
 _ABOVE_NO_LINK = frozenset(("upstream", "bridge"))
@@ -82,7 +84,7 @@ class _Tree:
         for device in devices:
             if device.parent is not None:
                 self.children.setdefault(device.parent, []).append(device)
-        movers = [device for device in devices if _moves_data(device)]
+        movers = [d for d in devices if _moves_data(d) or (is_unidentified(d) and d.address not in self.children)]
         self.chains = {device.address: self._chain(device) for device in movers}
         """Links from the top down, by upper port."""
         self.segments: dict[str, _Segment] = {}
@@ -135,7 +137,7 @@ class _Tree:
             lower.link if lower else _no_end(upper, "nothing is listed below it"),
             above.link if above else _no_end(upper, f"{upper} is not listed"),
         )
-        leads_on = lower is not None and lower.kind == SlotKind.BRIDGE and lower.address in self.children
+        leads_on = lower is not None and lower.address in self.children
         port = lower.address if lower is not None and leads_on else upper
         return _Segment(upper, port, link, _capacity(link, port), _present(link, port), not leads_on)
 
@@ -207,6 +209,16 @@ def _uplink(name: str, tree: _Tree, upper: str, accelerators: list[str]) -> Upli
         accelerators=tuple(accelerators), node=_node(tree, segment, members), solo_bytes_per_s=solo,
         busy_bytes_per_s=busy, oversubscription=over, present_bytes_per_s=segment.present,
     )  # fmt: skip
+
+
+def is_unidentified(device: PciDevice) -> bool:
+    """Whether what a function is was not read, so that it may be an accelerator: it shares links like one. Pure."""
+    if device.kind != SlotKind.OTHER or device.config.port_type.value in (*_ABOVE_A_LINK, *_ABOVE_NO_LINK):
+        return False
+    if device.class_code.value is None:
+        return True
+    unread = device.vendor.value is None or device.device.value is None
+    return unread and device.class_code.value[:2] in _MAY_BE_CLASSES
 
 
 def _moves_data(device: PciDevice) -> bool:

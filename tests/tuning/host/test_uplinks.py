@@ -15,7 +15,7 @@ from hicachectl.tuning.host.model import Link, PciDevice, Uplink
 from hicachectl.tuning.host.pci import read_devices
 from hicachectl.tuning.host.pcie_caps import unread_config
 from hicachectl.tuning.host.root import HostRoot
-from hicachectl.tuning.host.uplinks import find_uplinks, link_bytes_per_s
+from hicachectl.tuning.host.uplinks import find_uplinks, is_unidentified, link_bytes_per_s
 
 GEN4X16, GEN4X8, GEN4X4 = (16.0, 16, 16.0, 16), (16.0, 8, 16.0, 8), (16.0, 4, 16.0, 4)
 X16 = link_bytes_per_s(16.0, 16)
@@ -180,6 +180,34 @@ def test_an_uplink_as_wide_as_its_members_together_is_still_the_one_they_share()
 def test_an_uplink_wider_than_its_members_limits_none_of_them() -> None:
     found = find_uplinks(switch("r", function("r/ru/d0/a0", GEN4X4), function("r/ru/d1/a1", GEN4X4)))
     assert [(one.port, one.shared_by) for one in found] == [("d0", ("a0",)), ("d1", ("a1",))]
+
+
+@pytest.mark.parametrize(
+    ("class_code", "shares"), [(None, True), ("078000", True), ("040300", False), ("0c0330", False)]
+)
+def test_a_function_that_may_be_an_accelerator_shares_while_its_ids_were_not_read(
+    class_code: str | None, shares: bool
+) -> None:
+    one = function("r/ru/d1/x", kind="other", class_code="078000")  # without ids; Kunlun is of this class
+    stranger = replace(
+        one, class_code=known(class_code, "class") if class_code else unknown("class", "permission denied")
+    )
+    found = only(switch("r", function("r/ru/d0/a0"), stranger))
+    assert found.shared_by == (("a0", "x") if shares else ("a0",))
+    assert found.busy_bytes_per_s.value == pytest.approx(X16 / (2 if shares else 1))
+    assert is_unidentified(stranger) is shares
+    named = replace(stranger, class_code=known("078000", "class"), vendor=known("1d22", "v"), device=known("0001", "d"))
+    assert not is_unidentified(named)
+
+
+def test_a_switch_whose_class_was_not_read_is_still_a_switch() -> None:
+    devices = switch("r", function("r/ru/d0/a0"), function("r/ru/d1/a1"))
+    classless = [
+        replace(d, kind="other", class_code=unknown("class", "x")) if d.kind == "bridge" else d for d in devices
+    ]
+    assert [(u.port, u.shared_by, u.busy_bytes_per_s.value) for u in find_uplinks(classless)] == [
+        (u.port, u.shared_by, u.busy_bytes_per_s.value) for u in find_uplinks(devices)
+    ]
 
 
 def test_an_accelerator_alone_behind_a_switch_has_the_switchs_link() -> None:
