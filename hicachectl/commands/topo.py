@@ -99,8 +99,10 @@ def snapshot(
 ) -> None:
     """Record this host in one file: what topo reads, and the document of that same read.
 
-    Serial numbers, hardware addresses, other hosts' names and command-line secrets are left out; the manifest inside
-    lists the rules and every file with size and sha256. Look before you send it: tar --zstd -tvf FILE.
+    It does hold what tells this host from others: host name, boot id, PCI addresses, device ids, interface names, kernel,
+    CPU, names of services. Serial numbers, hardware addresses, other hosts' names, command-line secrets, process, user and
+    container ids and mount points of users are left out; the manifest inside lists the rules and every file with size and
+    sha256. Look before you send it: tar --zstd -tvf FILE.
     """
     from hicachectl.tuning.host.read import read_machine
     from hicachectl.tuning.host.recording import RecordingRoot
@@ -130,6 +132,7 @@ def snapshot(
     )
     data = plain(written)
     data["left_out"] = [{"what": what, "how": how} for what, how in written.left_out]
+    cli.note(f"it holds what tells this host from others: {', '.join(written.identifying)}")
     cli.emit(Result("hicachectl.topo-snapshot/1", data, rows="/members"), render=_draw_written, origin=origin)
 
 

@@ -31,6 +31,7 @@ READING_ORDER: tuple[str, ...] = (
     "snapshot",
     "recording",
     "privacy",
+    "aliases",
     "archive",
     "places",
 )

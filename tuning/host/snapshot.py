@@ -25,7 +25,7 @@ from hicachectl.tuning.host.archive import Bounds, MemoryRoot, Tree, read_archiv
 from hicachectl.tuning.host.facts import Confidence, Fact
 from hicachectl.tuning.host.model import Machine
 from hicachectl.tuning.host.places import facts_of
-from hicachectl.tuning.host.privacy import RULES
+from hicachectl.tuning.host.privacy import IDENTIFYING, RULES
 from hicachectl.tuning.host.read import read_machine
 from hicachectl.tuning.host.recording import RecordingRoot
 from hicachectl.tuning.host.root import HostRoot
@@ -56,6 +56,7 @@ class Written:
     n_links: int
     probes: tuple[str, ...]
     left_out: tuple[tuple[str, str], ...] = RULES
+    identifying: tuple[str, ...] = IDENTIFYING
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -208,6 +209,7 @@ def write_snapshot(
         "snapshot": _VERSION,
         **about,
         "left_out": [{"what": what, "how": how} for what, how in RULES],
+        "identifying": list(IDENTIFYING),
         "files": [asdict(member) for member in members],
         "links": [{"path": name.lstrip("/"), "target": target} for name, target in sorted(tree.links.items())],
         "refused": [{"kind": k, "path": p, "reason": reason} for (k, p), reason in sorted(recording.refused.items())],
