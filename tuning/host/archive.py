@@ -23,6 +23,8 @@ __all__ = ["Bounds", "MemoryRoot", "Tree", "read_archive"]
 
 _MAGIC = {b"\x28\xb5\x2f\xfd": "zst", b"BZh": "bz2", b"\x1f\x8b": "gz", b"\xfd7zXZ\x00": "xz"}
 _MAX_WINDOW_BYTES = 128 << 20  # what zstd -19 --long=27 writes; bounds the memory of unpacking
+_PACKED_BYTES = 512
+"""Unpacked at a time: a zstd block of 128 KiB may be packed in 4 bytes, so that more would be gigabytes at once."""
 _MAX_TIME_S = 1e11  # later than any clock's year
 _MAX_LINKS = 40  # as the kernel allows in one path
 
@@ -252,6 +254,7 @@ def read_archive(path: Path, *, bounds: Bounds | None = None) -> Tree:
                 if members > limits.members:
                     raise _refused(path, f"it has more than {limits.members:,} members")
                 _take(tree, tar, member, path, limits)
+            _check_end(tar, stream, path)
     except (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError) as error:
         raise _refused(path, f"it cannot be read: {error}") from error
     except OSError as error:
@@ -259,6 +262,20 @@ def read_archive(path: Path, *, bounds: Bounds | None = None) -> Tree:
             "cannot read it", where=str(path), why=error.strerror, hint="name a readable archive"
         ) from error
     return tree
+
+
+def _check_end(tar: tarfile.TarFile, stream: _Counted, path: Path) -> None:
+    """Require the two zero blocks that end an archive (POSIX pax), and that what is packed around it ends too.
+
+    Without them it was cut between two members, and would read as a smaller host. Raises UsageError, or ValueError of a
+    decompressor whose data ends early.
+    """
+    rest = cast(Any, tar.fileobj)
+    has_first = rest.tell() == tar.offset + tarfile.BLOCKSIZE  # the header it stopped at was there, and was zero
+    if not has_first or rest.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+        raise _refused(path, f"it is cut short: it ends after {tar.offset:,} bytes unpacked, without an end marker")
+    while stream.read(64 << 10):
+        pass
 
 
 def _take(tree: Tree, tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path, limits: Bounds) -> None:
@@ -337,6 +354,8 @@ def _opened(path: Path, limits: Bounds) -> Iterator[Any]:
             raise _refused(path, "it is not a regular file")
         head = raw.read(8)
         raw.seek(0)
+        if not head:
+            raise _refused(path, "it is an empty file of 0 bytes")
         kind = next((k for magic, k in _MAGIC.items() if head.startswith(magic)), "tar")
         with _unpacked(raw, kind, path) as stream:
             yield _Counted(stream, limits.total_bytes, path)
@@ -351,8 +370,7 @@ def _unpacked(raw: IO[bytes], kind: str, path: Path) -> Any:
                 "a .zst archive needs the library zstandard", where=str(path), why="it is not installed",
                 hint="pip install zstandard, or unpack it elsewhere and give the folder to --root",
             ) from error  # fmt: skip
-        reader = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).stream_reader(raw)
-        return _Quiet(reader, zstandard.ZstdError)
+        return _Quiet(_Frames(raw, zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)), zstandard.ZstdError)
     if kind == "bz2":
         import bz2
 
@@ -367,6 +385,35 @@ def _unpacked(raw: IO[bytes], kind: str, path: Path) -> Any:
 
         return _Quiet(lzma.LZMAFile(raw), lzma.LZMAError)
     return _Quiet(raw)
+
+
+class _Frames:
+    """Unpacks zstd frames and says when the last one does not end: the library's own stream takes that for the end."""
+
+    def __init__(self, raw: IO[bytes], unpacker: Any) -> None:
+        self._raw, self._unpacker = raw, unpacker
+        self._frame: Any = None
+        self._packed, self._ready = b"", b""
+
+    def read(self, size: int) -> bytes:
+        """Return up to `size` bytes, none only at the end of the last frame. Raises ValueError where it is cut short."""
+        while not self._ready:
+            self._packed = self._packed or self._raw.read(_PACKED_BYTES)
+            if not self._packed:
+                if self._frame is not None:
+                    raise ValueError("it is cut short: its zstd frame does not end")
+                return b""
+            if self._frame is None:
+                self._frame = self._unpacker.decompressobj()
+            self._ready, self._packed = self._frame.decompress(self._packed), b""
+            if self._frame.eof:
+                self._packed, self._frame = self._frame.unused_data, None
+        found, self._ready = self._ready[:size], self._ready[size:]
+        return found
+
+    def close(self) -> None:
+        """Forget what is unpacked; the file is its opener's to close."""
+        self._packed, self._ready = b"", b""
 
 
 class _Quiet:
