@@ -17,7 +17,7 @@ from typing import IO, Any, cast
 
 from hicachectl.errors import UsageError
 from hicachectl.tuning.host.facts import Fact, known, unknown
-from hicachectl.tuning.host.root import HostRoot
+from hicachectl.tuning.host.root import NO_SUCH_FILE, HostRoot
 
 __all__ = ["Bounds", "MemoryRoot", "Tree", "read_archive"]
 
@@ -147,7 +147,7 @@ class Tree:
 class MemoryRoot(HostRoot):
     """A recorded host held in memory.
 
-    `refused`: why a (file | folder | link, path) could not be read when it was recorded. `listings`: the names of
+    `refused`: why a (file | folder | link | there, path) could not be read when it was recorded. `listings`: the names of
     folders as they were, also of entries that were not recorded. `present`: paths that were there, no more known.
     `probes`: facts that no file holds, by their place in the model. `collected_at`: UTC, when it was recorded.
     """
@@ -228,16 +228,18 @@ class MemoryRoot(HostRoot):
         self.touched.links.add(path)
         return known(target, path)
 
-    def exists(self, path: str) -> bool:
-        """Whether something was recorded there, or listed."""
+    def there(self, path: str) -> Fact[bool]:
+        """Whether something was recorded there, or listed; unknown where it could not be looked at then."""
+        if ("there", path) in self.refused:
+            return unknown(path, self.refused["there", path])
+        if path in self.present:
+            return known(True, path)
         try:
             self.tree.real(path, last=False)
-        except OSError:
-            if path in self.present:
-                return True
-            self.touched.missing.add(path)
-            return False
-        return True
+        except OSError as error:
+            reason = self._why(path, error)
+            return known(False, path) if reason == NO_SUCH_FILE else unknown(path, reason)
+        return known(True, path)
 
 
 def read_archive(path: Path, *, bounds: Bounds | None = None) -> Tree:

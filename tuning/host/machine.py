@@ -70,11 +70,15 @@ def read_host(root: HostRoot) -> Host:
 
 
 def find_pci_ids(root: HostRoot) -> Fact[str]:
-    """Return the path of the installed list of PCI names."""
+    """Return the path of the installed list of PCI names; what may not be looked at is no sign that none is installed."""
+    denied: Fact[str] | None = None
     for path in _PCI_IDS:
-        if root.exists(path):
+        there = root.there(path)
+        if there.value:
             return known(path, path)
-    return unknown(", ".join(_PCI_IDS[:4]), "no pci.ids is installed")
+        if there.value is None and denied is None:
+            denied = unknown(path, there.reason or "not known")
+    return denied or unknown(", ".join(_PCI_IDS[:4]), "no pci.ids is installed")
 
 
 def read_iommu_mode(root: HostRoot) -> Fact[str]:

@@ -18,10 +18,14 @@ _MAX_BYTES = 16 << 20
 
 def find_pci_ids(root: HostRoot) -> Fact[str]:
     """Return the path of the first pci.ids there is; never the one of another machine than `root`."""
+    denied: Fact[str] | None = None
     for path in PATHS:
-        if root.exists(path):
+        there = root.there(path)
+        if there.value:
             return known(path, path)
-    return unknown(PATHS[0], "no pci.ids installed")
+        if there.value is None and denied is None:
+            denied = unknown(path, there.reason or "not known")
+    return denied or unknown(PATHS[0], "no pci.ids installed")
 
 
 class PciNames:

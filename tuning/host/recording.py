@@ -30,13 +30,13 @@ class RecordingRoot(HostRoot):
         self.listings: dict[str, tuple[str, ...]] = {}
         self.targets: dict[str, str] = {}
         self.refused: dict[tuple[str, str], str] = {}
-        """(file | piece | folder | link, path) -> why it could not be read, where it was not simply missing."""
+        """(file | piece | folder | link | there, path) -> why it could not be read, where it was not simply missing."""
         self.aliases = Aliases()
         """What stands for private names in what was read: readers ask by aliases, the inner root by the real names."""
         self._asked_bytes: dict[str, int] = {}
         self._whole: set[str] = set()
         self._pieces: dict[tuple[str, int, int], bytes] = {}
-        self._there: dict[str, bool] = {}
+        self._there: dict[str, Fact[bool]] = {}
 
     def at(self, path: str) -> Path:
         """Return the real path under the inner root."""
@@ -97,16 +97,17 @@ class RecordingRoot(HostRoot):
         self.targets[path] = public_target(path, found.value)
         return known(self.targets[path], path)
 
-    def exists(self, path: str) -> bool:
+    def there(self, path: str) -> Fact[bool]:
         """Look once whether something is there."""
         if path not in self._there:
-            self._there[path] = self.inner.exists(self.aliases.real(path))
+            found = self.inner.there(self.aliases.real(path))
+            self._there[path] = self._refused("there", path, found) if found.value is None else known(found.value, path)
         return self._there[path]
 
     @property
     def present(self) -> tuple[str, ...]:
         """Paths that were only asked whether they exist, and do."""
-        return tuple(sorted(path for path, there in self._there.items() if there))
+        return tuple(sorted(path for path, there in self._there.items() if there.value))
 
     def _refused(self, kind: str, path: str, found: Fact[Any]) -> Fact[Any]:
         """Remember why something was not read, where it was not simply missing; the answer speaks of `path`, not of the real one."""

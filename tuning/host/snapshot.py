@@ -140,20 +140,32 @@ def _tree_of_folder(folder: Path, bounds: Bounds) -> Tree:
     """Read an unpacked snapshot as its archive would be; links are kept as words and never followed."""
     tree, total, count = Tree(), 0, 0
     for above, folders, names in os.walk(folder):
-        base = "/" + os.path.relpath(above, folder).lstrip(".").lstrip("/")
+        below = os.path.relpath(above, folder)
+        base = "" if below == "." else f"/{below}"
         for name in [*folders, *names]:
-            at, path = Path(above, name), f"{base.rstrip('/')}/{name}"
+            at, path = Path(above, name), f"{base}/{name}"
             count += 1
+            if count > bounds.members:
+                raise _too_large(folder, f"it has more than {bounds.members:,} members")
             if at.is_symlink():
                 tree.add_link(path, os.readlink(at))
             elif at.is_dir():
                 tree.add_folder(path)
             elif at.is_file():
-                total += at.stat().st_size
-                if total > bounds.total_bytes or count > bounds.members:
-                    raise UsageError("too large for a snapshot", where=str(folder), why=f"over {bounds}")
+                size_bytes = at.stat().st_size
+                total += size_bytes
+                if size_bytes > bounds.file_bytes:
+                    raise _too_large(folder, f"its file {path} has {size_bytes:,} bytes, over {bounds.file_bytes:,}")
+                if total > bounds.total_bytes:
+                    raise _too_large(folder, f"it holds more than {bounds.total_bytes:,} bytes")
                 tree.add_file(path, at.read_bytes())
     return tree
+
+
+def _too_large(folder: Path, why: str) -> UsageError:
+    return UsageError(
+        "too large for a snapshot", where=str(folder), why=why, hint="name the folder a snapshot was unpacked to"
+    )
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
