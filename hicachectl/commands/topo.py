@@ -94,8 +94,9 @@ def matrix(ctx: typer.Context, wake: Annotated[bool, _WAKE] = False) -> None:
 @app.command()
 def snapshot(
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE.tar.zst", help="Where to write it; replaced as a whole.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE.tar.zst", help="Where to write it, at once and as a whole.")],
     wake: Annotated[bool, _WAKE] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE where it is there already.")] = False,
 ) -> None:
     """Record this host in one file: what topo reads, and the document of that same read.
 
@@ -106,11 +107,13 @@ def snapshot(
     """
     from hicachectl.tuning.host.read import read_machine
     from hicachectl.tuning.host.recording import RecordingRoot
-    from hicachectl.tuning.host.snapshot import write_snapshot
+    from hicachectl.tuning.host.snapshot import refuse_existing, write_snapshot
 
     cli: Context = ctx.obj
     if not file.name.endswith(".tar.zst"):
         raise UsageError("a snapshot's name ends with .tar.zst", where=str(file), why="that is what it is", hint=f"hicachectl topo snapshot {file.name}.tar.zst")  # fmt: skip
+    if not force:
+        refuse_existing(file)  # before the host is read
     recording = RecordingRoot(cli.host_root())
     machine = read_machine(recording, wake=wake)
     origin = origin_of(recording)
@@ -129,6 +132,7 @@ def snapshot(
             "collected_at": origin.collected_at,
             "source": origin.source,
         },
+        force=force,
     )
     data = plain(written)
     data["left_out"] = [{"what": what, "how": how} for what, how in written.left_out]
@@ -212,14 +216,23 @@ def _recorded_at(root: HostRoot) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc)
 
 
+def counted(n: int, what: str) -> str:
+    """Say how many of something there are. Pure.
+
+    >>> counted(1, "fact"), counted(0, "fact")
+    ('1 fact', '0 facts')
+    """
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
 def _draw_written(screen: Screen, data: dict[str, Any]) -> None:
     from hicachectl.units import format_bytes
 
     screen.print(f"wrote {data['path']}  {format_bytes(data['size_bytes'])}, mode 0600", "bold")
     screen.print(f"sha256 {data['sha256']}")
-    screen.print(
-        f"{len(data['members'])} files, {data['n_links']} links, {len(data['probes'])} facts that no file holds"
-    )
+    counts = (counted(len(data["members"]), "file"), counted(data["n_links"], "link"))
+    n_probes = len(data["probes"])
+    screen.print(f"{', '.join(counts)}, {counted(n_probes, 'fact')} that no file holds")
     for rule in data["left_out"]:
         screen.paragraph("left out  ", f"{rule['what']}: {rule['how']}")
     screen.print(f"read it: hicachectl topo --root {data['path']}")

@@ -95,7 +95,7 @@ def test_a_snapshot_replayed_gives_the_json_stored_in_it_but_for_source_and_mome
 
     for root in ([], ["--root", str(hosts / "8n8x-4up16")], ["--root", str(hosts / "empty")]):
         path = tmp_path / "x.tar.zst"
-        assert call("topo", "snapshot", str(path), *root).code == 0
+        assert call("topo", "snapshot", str(path), *root, "--force").code == 0
         raw = zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read()
         with tarfile.open(fileobj=io.BytesIO(raw)) as tar:
             member = tar.extractfile("topo.json")

@@ -185,3 +185,30 @@ def test_a_snapshot_says_on_stderr_and_in_its_manifest_what_tells_this_host_from
     )
     help_text = " ".join(call("topo", "snapshot", "--help").out.split())
     assert "host name, boot id, PCI addresses" in help_text
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "dangling link"])
+def test_what_is_there_is_not_replaced_unless_forced(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "out/x.tar.zst"
+    path.parent.mkdir()
+    {"file": lambda: path.write_text("old"), "folder": path.mkdir, "dangling link": lambda: path.symlink_to("no")}[
+        kind
+    ]()
+    ran = call("topo", "snapshot", str(path))
+    assert ran.code == 2
+    assert str(path) in ran.err
+    assert "--force" in ran.err
+    assert os.listdir(path.parent) == ["x.tar.zst"]
+    assert kind != "file" or path.read_text() == "old"
+    if kind != "folder":
+        assert call("topo", "snapshot", str(path), "--force").code == 0
+        assert call("topo", "--root", str(path)).code == 0
+        assert os.listdir(path.parent) == ["x.tar.zst"]
+
+
+def test_one_fact_is_one_fact_and_none_are_none(tmp_path: Path) -> None:
+    from hicachectl.commands.topo import counted
+
+    assert [counted(n, "fact") for n in (0, 1, 2, 1200)] == ["0 facts", "1 fact", "2 facts", "1,200 facts"]
+    ran = call("topo", "snapshot", str(tmp_path / "x.tar.zst"), "--root", str(write_shape("1n0x-vm", tmp_path / "h")))
+    assert ", 0 facts that no file holds" in ran.out

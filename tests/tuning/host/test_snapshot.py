@@ -23,16 +23,16 @@ from hicachectl.tuning.host.places import facts_of, with_facts
 from hicachectl.tuning.host.read import read_machine
 from hicachectl.tuning.host.recording import NOT_RECORDED, RecordingRoot
 from hicachectl.tuning.host.root import HostRoot
-from hicachectl.tuning.host.snapshot import Written, _tree_of_folder, open_root, write_snapshot
+from hicachectl.tuning.host.snapshot import Written, _put, _tree_of_folder, open_root, write_snapshot
 
 ABOUT = {"tool_version": "0", "host": "h", "boot_id": None, "collected_at": "2026-11-29T14:02:11Z", "source": "live"}
 LIVE_ONLY = {"numa/mempolicy_calls", "host/architecture", "memory/page_bytes", "host/virtualisation", "host/container"}
 
 
-def snap(root: HostRoot, path: Path) -> tuple[Any, Written]:
+def snap(root: HostRoot, path: Path, *, force: bool = False) -> tuple[Any, Written]:
     recording = RecordingRoot(root)
     machine = read_machine(recording)
-    return machine, write_snapshot(path, recording, machine, topo=b"{}\n", about=ABOUT)
+    return machine, write_snapshot(path, recording, machine, topo=b"{}\n", about=ABOUT, force=force)
 
 
 def contents(path: Path) -> dict[str, bytes | None]:
@@ -226,10 +226,22 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path
     (folder / "x.tar.zst").mkdir()  # a folder cannot be replaced by a file
     root = HostRoot(write_shape("1n0x-vm", tmp_path / "h"), name="h")
     with pytest.raises(UsageError, match="cannot write"):
-        snap(root, folder / "x.tar.zst")
+        snap(root, folder / "x.tar.zst", force=True)
     assert os.listdir(folder) == ["x.tar.zst"]
     with pytest.raises(UsageError, match="cannot write"):
         snap(root, tmp_path / "missing" / "x.tar.zst")
+
+
+def test_a_file_that_comes_up_while_the_host_is_read_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "out" / "x.tar.zst"
+    path.parent.mkdir()
+    path.write_text("a day's work")
+    with pytest.raises(UsageError, match="there is a file already") as caught:
+        _put(path, b"snapshot", force=False)
+    assert caught.value.where == str(path)
+    assert (path.read_text(), os.listdir(path.parent)) == ("a day's work", ["x.tar.zst"])
+    _put(path, b"snapshot", force=True)
+    assert (path.read_text(), os.listdir(path.parent)) == ("snapshot", ["x.tar.zst"])
 
 
 def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
