@@ -15,6 +15,7 @@ DEEP_EXIT_US = 100
 """An idle state that takes longer to leave is deep (docs/facts.md#idle-states). Our choice between the two families."""
 _STRICT, _LAZY = ("DMA", "strict"), ("DMA-FQ", "lazy")
 _DENIED = "permission denied"
+_NODES, _DEVICES = "/sys/devices/system/node", "/sys/bus/pci/devices"
 
 
 def judge_host(sight: Sight) -> Iterator[Finding]:
@@ -26,6 +27,7 @@ def judge_host(sight: Sight) -> Iterator[Finding]:
     yield from _suspended(sight)
     yield from _virtual(sight)
     yield from _gone(sight)
+    yield from _nothing(sight)
 
 
 def _iommu(sight: Sight) -> Iterator[Finding]:
@@ -174,3 +176,29 @@ def _gone(sight: Sight) -> Iterator[Finding]:
                 "dmesg | tail",
                 device.config.readable_bytes.source,
             )
+
+
+def _nothing(sight: Sight) -> Iterator[Finding]:
+    """Say so where there is nothing to judge: no finding about nothing looks like health."""
+    machine = sight.machine
+    nodes = (fact for n in machine.numa.nodes for fact in (n.cpus, n.memory_total_bytes, n.distances))
+    devices = (fact for d in machine.devices for fact in (d.class_code, d.vendor, d.device))
+    if any(fact.is_known for fact in (*nodes, *devices)):
+        return
+    seen = (machine.numa.listed.get("nodes"), machine.listed.get("devices"))
+    told = [_why_none(fact, path) for fact, path in zip(seen, (_NODES, _DEVICES), strict=True)]
+    yield Finding(
+        "HC-NOTHING-READ",
+        "error",
+        HOST,
+        f"no NUMA node and no PCI device could be read: {told[0]}, {told[1]}; nothing is judged, and no finding means nothing",
+        "hicachectl topo snapshot FILE.tar.zst" if sight.recorded else f"ls {_NODES} {_DEVICES}",
+        f"{_NODES}, {_DEVICES}",
+    )
+
+
+def _why_none(listed: Fact[int] | None, path: str) -> str:
+    """Say why a list has nothing to judge: not read, empty, or of things that could not be read. Pure."""
+    if listed is None or listed.value is None:
+        return f"{listed.reason if listed else 'not read'} ({path})"
+    return f"{'nothing' if listed.value == 0 else f'{listed.value} listed, none readable'} ({path})"

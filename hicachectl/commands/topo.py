@@ -26,7 +26,7 @@ _WAKE = typer.Option("--wake", help="Also read the config space of sleeping devi
 
 
 class FailOn(str, Enum):
-    """From which severity findings make the exit code 3."""
+    """From which severity findings make the exit code 3, and a host of which nothing could be read 5."""
 
     WARN = "warn"
     ERROR = "error"
@@ -37,7 +37,11 @@ def topo(
     ctx: typer.Context,
     fail_on: Annotated[
         FailOn | None,
-        typer.Option("--fail-on", help="Exit with 3 when a finding weighs this much or more.", show_default=False),
+        typer.Option(
+            "--fail-on",
+            help="Exit with 3 when a finding weighs this much or more, with 5 when neither nodes nor devices could be read.",
+            show_default=False,
+        ),
     ] = None,
     wake: Annotated[bool, _WAKE] = False,
 ) -> None:
@@ -55,7 +59,9 @@ def topo(
     root = cli.host_root()
     machine = read_machine(root, wake=wake)
     origin = origin_of(root)
-    result = _topo_result(machine, fail_on=None if fail_on is None else Severity(fail_on.value))
+    result = _topo_result(
+        machine, recorded=not root.is_live, fail_on=None if fail_on is None else Severity(fail_on.value)
+    )
 
     def render(screen: Screen, data: dict[str, Any]) -> None:
         persistence = None
@@ -119,7 +125,7 @@ def snapshot(
     origin = origin_of(recording)
     import json
 
-    document = envelope(_topo_result(machine), origin)
+    document = envelope(_topo_result(machine, recorded=True), origin)  # as a replay says it
     written = write_snapshot(
         file,
         recording,
@@ -185,17 +191,19 @@ def seen(root: HostRoot, origin: Origin, *, now: datetime | None = None) -> Seen
     return Seen(root.name, at.strftime("%Y-%m-%dT%H:%M:%SZ"), age_s)
 
 
-def _topo_result(machine: Machine, *, fail_on: Severity | None = None) -> Result:
+def _topo_result(machine: Machine, *, recorded: bool, fail_on: Severity | None = None) -> Result:
     from hicachectl.tuning.findings import judge
     from hicachectl.tuning.host.flatten import flatten
 
-    findings = judge(machine)
+    findings = judge(machine, recorded=recorded)
     diagnostics = tuple(
         Diagnostic(f.code, Severity(f.severity), f.message, subject=f.subject, hint=f.hint, source=f.source)
         for f in findings
     )
     data = flatten(machine, findings, _placements(machine))
-    return Result("hicachectl.topo/1", data, diagnostics=diagnostics, fail_on=fail_on)
+    unread = fail_on is not None and any(f.code == "HC-NOTHING-READ" for f in findings)
+    cause = ExitCode.UNSUPPORTED if unread else ExitCode.OK
+    return Result("hicachectl.topo/1", data, diagnostics=diagnostics, exit_code=cause, fail_on=fail_on)
 
 
 def _placements(machine: Machine) -> tuple[Placement, ...]:

@@ -125,6 +125,33 @@ def test_findings_exit_with_3_only_when_asked_for(fail_on: str | None, code: int
     assert {f["severity"] for f in ran.json["diagnostics"]} == {"warn", "note"}
 
 
+@pytest.mark.parametrize(("fail_on", "code"), [(None, 0), ("warn", 5), ("error", 5)])
+@pytest.mark.parametrize("name", ["empty", "garbage"])
+def test_a_host_of_which_nothing_was_read_passes_no_gate(
+    name: str, fail_on: str | None, code: int, tmp_path: Path
+) -> None:
+    root = write_shape(name, tmp_path / "h")
+    ran = call("topo", "--root", str(root), "-o", "json", *(["--fail-on", fail_on] if fail_on else []))
+    assert (ran.code, ran.json["exit_code"], ran.json["status"]) == (code, code, "findings")
+    (found,) = [d for d in ran.json["diagnostics"] if d["code"] == "HC-NOTHING-READ"]
+    assert (found["severity"], found["subject"], found["hint"]) == (
+        "error",
+        "host",
+        "hicachectl topo snapshot FILE.tar.zst",
+    )
+    assert "/sys/devices/system/node" in found["message"]
+    assert "/sys/bus/pci/devices" in found["message"]
+
+
+def test_help_says_when_fail_on_exits_with_which_code() -> None:
+    text = " ".join(call("topo", "--help").out.split())
+    assert (
+        "Exit with 3 when a finding weighs this much or more, with 5 when neither nodes nor devices could be read."
+        in text
+    )
+    assert " 5 hardware, kernel or container lacks it" in text
+
+
 def test_the_findings_in_data_are_those_among_the_diagnostics(hosts: Path) -> None:
     document = call("topo", "--root", str(hosts / "8n8x-4up16"), "-o", "json").json
     assert document["data"]["findings"] == [d for d in document["diagnostics"] if d["code"].startswith("HC-")]
