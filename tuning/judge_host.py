@@ -15,6 +15,7 @@ DEEP_EXIT_US = 100
 """An idle state that takes longer to leave is deep (docs/facts.md#idle-states). Our choice between the two families."""
 _STRICT, _LAZY = ("DMA", "strict"), ("DMA-FQ", "lazy")
 _DENIED = "permission denied"
+_SNAPSHOT_AS_ROOT = "take the snapshot as root: sudo hicachectl topo snapshot FILE.tar.zst"
 _NODES, _DEVICES = "/sys/devices/system/node", "/sys/bus/pci/devices"
 
 
@@ -89,6 +90,7 @@ def _container(sight: Sight) -> Iterator[Finding]:
 def _need_root(sight: Sight) -> Iterator[Finding]:
     short = [d for d in sight.machine.devices if _is_short(d)]
     of_interest = [d for d in short if d.kind != SlotKind.OTHER]
+    advice = _SNAPSHOT_AS_ROOT if sight.recorded else "sudo hicachectl topo"
     denied = sorted({fact.source for fact in _facts(sight.machine) if fact.reason == _DENIED})
     if of_interest:
         first = of_interest[0]
@@ -98,7 +100,7 @@ def _need_root(sight: Sight) -> Iterator[Finding]:
             first.address,
             f"config space of {len(short)} functions ends after 64 bytes (256 or 4096 with CAP_SYS_ADMIN): payload, "
             f"ordering, ACS and power saving of {some(d.address for d in of_interest)} are not known",
-            "sudo hicachectl topo",
+            advice,
             first.config.readable_bytes.source,
         )
     if denied:
@@ -107,7 +109,7 @@ def _need_root(sight: Sight) -> Iterator[Finding]:
             "note",
             denied[0],
             f"permission denied for {len(denied)} files, so what they say is not known: {some(denied)}",
-            "sudo hicachectl topo",
+            advice,
             denied[0],
         )
 
@@ -146,7 +148,9 @@ def _suspended(sight: Sight) -> Iterator[Finding]:
             asleep[0].address,
             f"{some(d.address for d in asleep)} sleep (runtime status {asleep[0].runtime_status.value}, active when in use); "
             "their registers were not read, which would wake them",
-            "hicachectl topo --wake",
+            "take it awake: hicachectl topo snapshot FILE.tar.zst --wake"
+            if sight.recorded
+            else "hicachectl topo --wake",
             asleep[0].runtime_status.source,
         )
 

@@ -143,6 +143,19 @@ def test_a_host_of_which_nothing_was_read_passes_no_gate(
     assert "/sys/bus/pci/devices" in found["message"]
 
 
+def test_a_recording_is_told_to_be_taken_as_root_and_a_live_host_to_be_looked_at_as_root(
+    hosts: Path, tmp_path: Path
+) -> None:
+    def hints(*line: str) -> set[str]:
+        return {d["hint"] for d in call("topo", "-o", "json", *line).json["diagnostics"] if d["code"] == "HC-NEED-ROOT"}
+
+    as_root = "take the snapshot as root: sudo hicachectl topo snapshot FILE.tar.zst"
+    assert hints("--root", str(hosts / "config64")) == {as_root}
+    call("topo", "snapshot", str(tmp_path / "x.tar.zst"), "--root", str(hosts / "config64"))
+    assert hints("--root", str(tmp_path / "x.tar.zst")) == {as_root}
+    assert hints() <= {"sudo hicachectl topo"}
+
+
 def test_help_says_when_fail_on_exits_with_which_code() -> None:
     text = " ".join(call("topo", "--help").out.split())
     assert (

@@ -283,6 +283,31 @@ def test_a_machine_of_which_nothing_could_be_read_is_not_called_good_or_bad() ->
     assert "HC-NEED-ROOT" in told
 
 
+@pytest.mark.parametrize(
+    ("code", "value", "live", "recorded"),
+    [
+        ("HC-NEED-ROOT", short, "sudo hicachectl topo", "take the snapshot as root: sudo hicachectl topo snapshot FILE.tar.zst"),
+        (
+            "HC-NEED-ROOT", lambda: unread(machine(), "permission denied"), "sudo hicachectl topo",
+            "take the snapshot as root: sudo hicachectl topo snapshot FILE.tar.zst",
+        ),
+        (
+            "HC-SUSPENDED", lambda: card(runtime_status="suspended", config=unread(config(), "asleep")),
+            "hicachectl topo --wake", "take it awake: hicachectl topo snapshot FILE.tar.zst --wake",
+        ),
+        (
+            "HC-NOTHING-READ", lambda: unread(machine()), "ls /sys/devices/system/node /sys/bus/pci/devices",
+            "hicachectl topo snapshot FILE.tar.zst",
+        ),
+    ],
+)  # fmt: skip
+def test_advice_for_a_recording_is_to_take_it_again_where_it_was_taken(
+    code: str, value: Callable[[], Machine], live: str, recorded: str
+) -> None:
+    assert {f.hint for f in judge(value()) if f.code == code} == {live}
+    assert {f.hint for f in judge(value(), recorded=True) if f.code == code} == {recorded}
+
+
 def test_one_node_or_one_device_that_was_read_is_not_nothing() -> None:
     whole, nothing = machine(), unread(machine())
     nodes = replace(nothing, numa=replace(nothing.numa, nodes=whole.numa.nodes[:1]), devices=())
