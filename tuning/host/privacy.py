@@ -22,7 +22,7 @@ RULES: tuple[tuple[str, str], ...] = (
     ("hardware addresses", "address, node_guid, gids and the like of network interfaces are not recorded; names made of one are shortened"),
     ("mounts", f"tmpfs and control groups keep place, size= and huge=; a place that is not of the system is named /{LEFT_OUT}/N; all others (server names) are left out"),
     ("control groups", f"digits, ids and names given by users are {LEFT_OUT} in their paths"),
-    ("this process", "of status four lines (CapEff, Cpus_allowed_list, Mems_allowed_list, THP_enabled), of numa_maps the first policy, of auxv the page size, of limits the locked memory"),
+    ("this process", "of status four lines (CapEff, Cpus_allowed_list, Mems_allowed_list, THP_enabled), of numa_maps the first policy, of auxv the page size, of limits the locked memory, of its group's memory.stat the limit"),
     ("CPU", "of cpuinfo the names, family, model and flags of the first one"),
     ("command line", f"parameters that are not about memory, NUMA, PCI, CPU or idle states keep their name; the value is {LEFT_OUT}"),
 )  # fmt: skip
@@ -88,12 +88,14 @@ def public(path: str, content: bytes, aliases: Aliases | None = None) -> bytes:
         return _without_device_serial(content)
     if path == "/proc/self/auxv":
         return page_size_entry(content)
-    if not path.startswith("/proc/"):
+    if not path.startswith("/proc/") and not path.endswith("/memory.stat"):
         return content
     text = content.rstrip(b"\0").decode("utf-8", "backslashreplace")
     names = aliases or Aliases()
     if path in _KEPT:
         text = _KEPT[path](text)
+    elif path.endswith("/memory.stat"):
+        text = _lines(line for line in text.splitlines() if line.startswith("hierarchical_memory_limit "))
     elif path == "/proc/self/cgroup":
         text = _lines(_public_group(line, names) for line in text.splitlines())
     elif path == "/proc/self/cpuset":
