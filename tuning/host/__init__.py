@@ -33,5 +33,6 @@ READING_ORDER: tuple[str, ...] = (
     "privacy",
     "aliases",
     "archive",
+    "unpacking",
     "places",
 )
