@@ -158,10 +158,12 @@ def diff(
     from hicachectl.tuning.host.diff import compare
     from hicachectl.tuning.host.flatten import flatten
     from hicachectl.tuning.host.read import read_machine
+    from hicachectl.tuning.host.recording import RecordingRoot
     from hicachectl.tuning.host.snapshot import open_root
 
     cli: Context = ctx.obj
-    roots = [cli.host_root() if side == "live" else open_root(Path(side)) for side in (a, b)]
+    # read as a snapshot reads, or a host would differ from its own snapshot by the names that are left out of it
+    roots = [RecordingRoot(cli.host_root() if side == "live" else open_root(Path(side))) for side in (a, b)]
     machines = [read_machine(root) for root in roots]
     origins = [origin_of(root) for root in roots]
     found = compare(flatten(machines[0]), flatten(machines[1]), moving=moving)

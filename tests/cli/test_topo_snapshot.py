@@ -174,6 +174,27 @@ def test_what_is_renamed_is_still_read_and_the_same_name_everywhere(tmp_path: Pa
     }
 
 
+def test_a_host_does_not_differ_from_its_snapshot_by_what_was_left_out(tmp_path: Path) -> None:
+    host = crowded_host(tmp_path / "host")
+    assert call("topo", "snapshot", str(tmp_path / "x.tar.zst"), "--root", str(host)).code == 0
+    for sides in (["live"], [str(host)]):
+        ran = call("topo", "diff", str(tmp_path / "x.tar.zst"), *sides, "--all", "--root", str(host))
+        assert ran.code == 0, ran.out
+        assert "nothing differs" in ran.out
+    assert "66666" not in ran.out
+
+
+def test_a_snapshot_of_a_live_hosts_snapshot_keeps_what_no_file_holds_and_its_moment(tmp_path: Path) -> None:
+    one, two = tmp_path / "1.tar.zst", tmp_path / "2.tar.zst"
+    assert call("topo", "snapshot", str(one)).code == 0
+    assert call("topo", "snapshot", str(two), "--root", str(one)).code == 0
+    inside = [contents(path) for path in (one, two)]
+    assert inside[0]["probes.json"] == inside[1]["probes.json"]
+    moments = [json.loads(found["manifest.json"])["collected_at"] for found in inside]
+    assert moments[0] == moments[1]
+    assert call("topo", "diff", str(one), str(two), "--all").code == 0
+
+
 def test_a_snapshot_says_on_stderr_and_in_its_manifest_what_tells_this_host_from_others(tmp_path: Path) -> None:
     host = crowded_host(tmp_path / "host")
     ran = call("topo", "snapshot", str(tmp_path / "x.tar.zst"), "--root", str(host), "-o", "json")

@@ -26,6 +26,8 @@ class RecordingRoot(HostRoot):
         super().__init__(inner.path, name=inner.name)
         self.inner = inner
         self.touched = inner.touched
+        self.probes = inner.probes
+        self.collected_at = inner.collected_at
         self.files: dict[str, bytes] = {}
         self.listings: dict[str, tuple[str, ...]] = {}
         self.targets: dict[str, str] = {}
@@ -41,6 +43,10 @@ class RecordingRoot(HostRoot):
     def at(self, path: str) -> Path:
         """Return the real path under the inner root."""
         return self.inner.at(self.aliases.real(path))
+
+    def newest_s(self) -> float | None:
+        """Date of the inner root's files, seconds since 1970."""
+        return self.inner.newest_s()
 
     def data(self, path: str, n_bytes: int) -> Fact[bytes]:
         """Read a file once, and answer from memory afterwards unless more of it is asked for."""

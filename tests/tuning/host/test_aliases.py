@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hicachectl.tuning.host.aliases import Aliases
 
@@ -50,3 +54,20 @@ def test_a_mount_point_of_the_system_stays_and_others_are_numbered() -> None:
     assert names.real("/left-out/2/memory.max") == "/home/a/memory.max"
     assert names.real("/left-out/20/memory.max") == "/left-out/20/memory.max"
     assert Aliases().mount("/left-out/2") == "/left-out/2"
+
+
+PARTS = st.text(alphabet="abcdef0123456789-_.@\\x ", min_size=1, max_size=24).filter(
+    lambda part: part not in (".", "..")
+)
+
+
+@given(st.lists(st.lists(PARTS, min_size=1, max_size=4), min_size=1, max_size=4))
+def test_every_alias_is_without_digits_leads_back_and_is_its_own_alias(groups: list[list[str]]) -> None:
+    names = Aliases()
+    paths = ["/" + "/".join(parts) for parts in groups]
+    shown = [names.group(path) for path in paths]
+    for path, alias in zip(paths, shown, strict=True):
+        assert names.real(alias) == path
+        assert not re.search(r"\d", re.sub(r"\\x[0-9a-f]{2}", "", alias))
+        assert Aliases().group(alias) == alias
+    assert len(set(shown)) == len(set(paths))
