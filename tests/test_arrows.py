@@ -55,6 +55,7 @@ PURE |= {
         "plan",
         "fingerprint",
         "knobs",
+        "proofs.proof",
         "sizing.plateau",
     )
 }

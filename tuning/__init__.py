@@ -10,6 +10,7 @@ READING_ORDER: tuple[str, ...] = (
     "fingerprint",
     "kernel",
     "access",
+    "proofs",
     "outcome",
     "host",
     "findings",
