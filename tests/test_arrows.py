@@ -55,6 +55,7 @@ PURE |= {
         "plan",
         "fingerprint",
         "knobs",
+        "gain",
         "proofs.proof",
         "sizing.plateau",
     )

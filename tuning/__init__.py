@@ -11,6 +11,8 @@ READING_ORDER: tuple[str, ...] = (
     "kernel",
     "access",
     "proofs",
+    "prove",
+    "gain",
     "outcome",
     "host",
     "findings",
