@@ -13,6 +13,7 @@ READING_ORDER: tuple[str, ...] = (
     "proofs",
     "prove",
     "gain",
+    "holders",
     "outcome",
     "host",
     "findings",
