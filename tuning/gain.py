@@ -61,7 +61,7 @@ class Judgement:
     """Whether a change is kept. `reason` says why not; the gains are None where the runs could not be compared."""
 
     keep: bool
-    text: str
+    figures: str
     reason: str | None = None
     total: Gain | None = None
     slowest: Gain | None = None
@@ -72,6 +72,11 @@ class Judgement:
     def __post_init__(self) -> None:
         if self.keep == (self.reason is not None):
             raise ValueError(f"a change is kept or there is a reason against it: {self.keep}, {self.reason!r}")
+
+    @property
+    def text(self) -> str:
+        """The reason and the figures in one sentence for screen and journal. Pure."""
+        return self.figures if self.reason is None else f"{self.reason}: {self.figures}"
 
 
 def judge(samples: Sequence[Sample], *, min_gain: float, max_loss: float) -> Judgement:
@@ -91,14 +96,16 @@ def judge(samples: Sequence[Sample], *, min_gain: float, max_loss: float) -> Jud
         raise ValueError(f"{n_rounds} rounds cannot tell a gain from noise: at least {MIN_ROUNDS}")
     incomparable = _incomparable(samples)
     if incomparable is not None:
-        return Judgement(False, "the runs cannot be compared", incomparable, n_rounds=n_rounds)
+        return Judgement(False, f"{n_rounds} rounds that cannot be compared", incomparable, n_rounds=n_rounds)
     confidence = interval([0.0] * n_rounds)[2]
     total = _gain(samples, lambda sample: sample.total)
     slowest = _gain(samples, lambda sample: sample.slowest)
     by_device = {name: _gain(samples, _figure_of(name)) for name in samples[0].by_device}
-    text = f"sum {_show(total)}, slowest device {_show(slowest)}; {n_rounds} rounds, {100 * confidence:.1f} % intervals"
+    figures = (
+        f"sum {_show(total)}, slowest device {_show(slowest)}; {n_rounds} rounds, {100 * confidence:.1f} % intervals"
+    )
     reason = _against(total, slowest, by_device, min_gain, max_loss)
-    return Judgement(reason is None, text, reason, total, slowest, by_device, n_rounds, confidence)
+    return Judgement(reason is None, figures, reason, total, slowest, by_device, n_rounds, confidence)
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:

@@ -8,6 +8,7 @@ a PID namespace from which the host's processes cannot be seen make the answer u
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hicachectl.tuning.host.facts import Fact, known, unknown
@@ -16,7 +17,7 @@ from hicachectl.tuning.host.mounts import read_mounts
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.item import Item
 
-__all__ = ["Holder", "find_holders", "is_accelerator_file", "refusal"]
+__all__ = ["Holder", "find_holders", "gate", "is_accelerator_file", "refusal"]
 
 _NAMES = (
     r"nvidia\d+",  # NVIDIA Linux driver README, "Frequently asked questions": /dev/nvidia0, one a GPU
@@ -87,6 +88,20 @@ def find_holders(root: HostRoot) -> Fact[tuple[Holder, ...]]:
     if missed is not None and not found:
         return unknown(_SOURCE, missed)
     return known(tuple(found), f"{_SOURCE}, but {missed}" if missed else _SOURCE)
+
+
+def gate(root: HostRoot, *, online: bool = False) -> Callable[[Item], str | None]:
+    """Return the `refusal` of one host as a function of the item. The processes are looked at once, when an item first asks."""
+    seen: list[Fact[tuple[Holder, ...]]] = []
+
+    def ask(item: Item) -> str | None:
+        if not item.ordering or online:
+            return None
+        if not seen:
+            seen.append(find_holders(root))
+        return refusal(seen[0], item)
+
+    return ask
 
 
 def refusal(holders: Fact[tuple[Holder, ...]], item: Item, *, online: bool = False) -> str | None:

@@ -1,12 +1,12 @@
-"""`--prove`: run an item's load without and with its change in turn, and keep the change only when it gains.
+"""`--prove`: run the load of a group of changes without and with them in turn, and keep them only when they gain.
 
 The loads come by name from `PROBES`; a build without the load an item names does not apply that item. How a gain is told from
-noise is in `gain.py`; how a change is written and taken back is the caller's, who records both.
+noise is in `gain.py`; how changes are written and taken back is the caller's, who records both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,10 +23,10 @@ _DEFAULT_MAX_LOSS = 0.03
 
 
 class Probe(Protocol):
-    """A load whose speed an item's change should raise."""
+    """A load whose speed a group of changes should raise."""
 
-    def run(self, item: Item) -> Mapping[str, float]:
-        """Run the load once on the devices the item concerns, all at once; return bytes per second by device (PCI address).
+    def run(self, items: Sequence[Item]) -> Mapping[str, float]:
+        """Run the load once on the devices the items concern, all at once; return bytes per second by device (PCI address).
 
         Changes nothing that outlives the call. Raises HicacheError or OSError when it could not be measured.
         """
@@ -46,51 +46,52 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Prover:
-    """Proves items by their loads. `rounds` are pairs of a run with and a run without the change, at least seven."""
+    """Proves changes by their loads. `rounds` are pairs of a run with and a run without the changes, at least seven.
+
+    `stop` ends the runs early; `on_run` is told each run that counts.
+    """
 
     probes: Mapping[str, Callable[[], Probe]] = field(default_factory=lambda: PROBES)
     rounds: int = DEFAULT_ROUNDS
+    stop: Callable[[], bool] = lambda: False
+    on_run: Callable[[Sample], None] = lambda sample: None
 
     def __post_init__(self) -> None:
         if self.rounds < MIN_ROUNDS:
             raise ValueError(f"{self.rounds} rounds cannot tell a gain from noise: at least {MIN_ROUNDS}")
 
-    def applies_to(self, item: Item) -> bool:
-        """Say whether the item is decided by a load: one without a probe is applied as without --prove. Pure."""
-        return item.probe is not None
-
     def refusal(self, item: Item) -> str | None:
-        """Say why an item must not even be written under --prove, None when it may. Pure."""
+        """Say why an item must not even be written under --prove, None when it may. Pure.
+
+        An item that names no probe may: it is applied as without --prove.
+        """
         if item.probe is None or item.probe in self.probes:
             return None
         return f"no probe called {item.probe} in this build: whether it gains cannot be measured, so it is not applied"
 
-    def prove(
-        self,
-        item: Item,
-        *,
-        set_on: Callable[[], None],
-        set_off: Callable[[], None],
-        stop: Callable[[], bool] = lambda: False,
-        on_run: Callable[[Sample], None] = lambda sample: None,
-    ) -> Judgement:
-        """Measure and judge; afterwards the change is on when the judgement keeps it, else off.
+    def measure(self, items: Sequence[Item], set_on: Callable[[], None], set_off: Callable[[], None]) -> Judgement:
+        """Measure the changes of a group together and judge them. Ends with the changes off: who keeps them sets them on.
 
-        `set_on` and `set_off` write and record the change and may be called in either state; what they raise goes through, and
-        then the caller's record says what the host holds. A load that fails, or `stop`, is a judgement against the change.
-        Raises ValueError for an item without a probe known here: ask `refusal` first.
+        `set_on` and `set_off` write and record the changes and may be called in either state; what they raise goes through, and
+        then the caller's record says what the host holds. A load that is not there or fails, or `stop`, is a judgement
+        against the changes. Of the items' own figures the strictest decide. Raises ValueError for a group of several probes or none.
         """
-        if item.probe is None or self.refusal(item) is not None:
-            raise ValueError(f"{item.id}: no probe to prove it with")
-        probe = self.probes[item.probe]()
-        trial = interleave(set_on, set_off, lambda: probe.run(item), rounds=self.rounds, stop=stop, on_run=on_run)
+        names = {item.probe for item in items}
+        if len(names) != 1 or None in names:
+            raise ValueError(f"one probe measures a group, not {sorted(map(str, names))}")
+        refused = self.refusal(items[0])
+        if refused is not None:
+            set_off()
+            return Judgement(False, "not measured", refused)
+        probe = self.probes[str(items[0].probe)]()
+        trial = interleave(
+            set_on, set_off, lambda: probe.run(items), rounds=self.rounds, stop=self.stop, on_run=self.on_run
+        )
         if trial.reason is not None:
             return Judgement(False, "not measured to the end", trial.reason, n_rounds=len(trial.samples) // 2)
-        max_loss = _DEFAULT_MAX_LOSS if item.max_loss is None else item.max_loss
-        found = judge(trial.samples, min_gain=1.0 if item.min_gain is None else item.min_gain, max_loss=max_loss)
-        if found.keep:
-            set_on()
-        return found
+        min_gain = max(1.0 if item.min_gain is None else item.min_gain for item in items)
+        max_loss = min(_DEFAULT_MAX_LOSS if item.max_loss is None else item.max_loss for item in items)
+        return judge(trial.samples, min_gain=min_gain, max_loss=max_loss)
 
 
 def interleave(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fakes.items import item
 
-from hicachectl.tuning.holders import Holder, find_holders, is_accelerator_file, refusal
+from hicachectl.tuning.holders import Holder, find_holders, gate, is_accelerator_file, refusal
 from hicachectl.tuning.host.facts import known, unknown
 from hicachectl.tuning.host.root import HostRoot
 
@@ -243,3 +243,13 @@ def test_nobody_and_changes_that_keep_the_order_are_not_refused() -> None:
     held = known((Holder(1, "a", "/dev/kfd", "root"),), "x")
     for holders in (held, unknown("/proc", "not read")):
         assert refusal(holders, item("thp.enabled")) is None
+
+
+def test_the_gate_looks_at_the_processes_once_and_only_for_an_ordering_change(host: Host) -> None:
+    ask = gate(host.root)
+    assert ask(item("thp.enabled")) is None
+    host.process(ENGINE, "engine", files={"3": "/dev/kfd"})
+    assert "4242" in (ask(IDO) or "")
+    host.shut(ENGINE)
+    assert "4242" in (ask(IDO) or "")
+    assert gate(host.root, online=True)(IDO) is None

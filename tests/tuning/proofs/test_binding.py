@@ -41,7 +41,7 @@ def prove(top: Path, root: HostRoot, subject: str | None = None, **kernel: Any) 
 
 def test_every_node_with_memory_holds_what_is_bound_to_it(tmp_path: Path) -> None:
     found, calls = prove(tmp_path, host(tmp_path, memory="0-1,3"))
-    assert (found.held, found.text) == (True, "3 of 3 nodes hold every page bound to them")
+    assert (found.held, found.seen) == (True, "3 of 3 nodes hold every page bound to them")
     assert found.observed["node3_pages_there"] == found.observed["node3_pages"] == 1024
     assert calls.calls.count("bind") == 3
 
@@ -85,7 +85,7 @@ def test_a_node_that_cannot_be_used_is_not_named_to_the_kernel_and_the_reason_is
 
 def test_a_cpuset_of_two_nodes_leaves_the_others_unproven(tmp_path: Path) -> None:
     found, calls = prove(tmp_path, host(tmp_path, allowed="0-1"))
-    assert (found.held, found.text) == (None, "2 of 4 nodes hold every page bound to them")
+    assert (found.held, found.seen) == (None, "2 of 4 nodes hold every page bound to them")
     assert "node 2: outside the cpuset" in (found.reason or "")
     assert calls.calls.count("bind") == 2
 

@@ -71,7 +71,7 @@ def test_an_advised_mapping_in_huge_pages_and_one_without_advice_in_none_prove_t
 ) -> None:
     found, calls = prove(tmp_path, proof)
     assert (found.name, found.held, found.reason) == (proof, True, None)
-    assert "advised, 64 of 64 MiB in huge pages; without advice 0" in found.text
+    assert "advised, 64 of 64 MiB in huge pages; without advice 0" in found.seen
     assert found.observed["huge_bytes"] == 64 << 20 and found.observed["unadvised_huge_bytes"] == 0
     assert calls.calls.count("advise-huge") == 1
 
@@ -115,7 +115,7 @@ def test_fewer_failed_faults_than_ours_would_be_are_those_of_others(tmp_path: Pa
 def test_a_small_share_proves_the_setting_and_is_told(tmp_path: Path) -> None:
     found, _ = prove(tmp_path, "thp-anonymous", huge_mib=lambda advised: 10 if advised else 0, fallbacks=27)
     assert found.held is True
-    assert "10 of 64 MiB" in found.text
+    assert "10 of 64 MiB" in found.seen
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_setting_that_only_steers_the_search_is_proven_under_the_word_that_is_
     root = host(tmp_path, **{f"{THP}/hugepages-2048kB/enabled": "always inherit madvise [never]"})
     found = prove_effect(steering, root, calls=FakeCalls(tmp_path, huge_mib=lambda advised: 0))
     assert found.held is True  # never is in force, and it holds
-    assert "0 of 64 MiB" in found.text
+    assert "0 of 64 MiB" in found.seen
 
 
 def test_the_size_of_a_huge_page_that_smaps_counts_is_proven_and_no_other(tmp_path: Path) -> None:
@@ -250,9 +250,11 @@ def test_an_unknown_word_and_an_unknown_proof_are_not_guessed(tmp_path: Path) ->
 
 
 def test_a_proof_that_did_not_hold_has_a_reason() -> None:
-    with pytest.raises(ValueError, match="needs a reason"):
-        Proof("x", None, "not seen")
-    assert Proof("x", True, "seen").reason is None
+    for held, reason in ((None, None), (False, None), (True, "why")):
+        with pytest.raises(ValueError, match="reason"):
+            Proof("x", held, "seen", {}, reason)
+    assert Proof("x", True, "64 of 64 MiB").text == "64 of 64 MiB"
+    assert Proof("x", None, "not observed", {}, "mmap: EPERM").text == "not observed: mmap: EPERM"
 
 
 # -- smaps ------------------------------------------------------------------------------------------------------------------
