@@ -57,6 +57,7 @@ PURE |= {
         "knobs",
         "gain",
         "proofs.proof",
+        "proofs.huge_share",
         "sizing.plateau",
     )
 }

@@ -16,7 +16,7 @@ from hicachectl.tuning.proofs.proof import Proof
 
 __all__ = ["PROOFS", "READING_ORDER", "Proof", "prove_effect"]
 
-READING_ORDER: tuple[str, ...] = ("proof", "huge", "binding", "mapping", "calls")
+READING_ORDER: tuple[str, ...] = ("proof", "huge", "huge_share", "binding", "mapping", "calls")
 
 PROOFS: Mapping[str, Callable[[Item, HostRoot, Calls], Proof]] = {
     "thp-anonymous": prove_huge,

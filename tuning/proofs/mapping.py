@@ -6,22 +6,14 @@ import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from hicachectl.tuning.proofs.calls import MADV_HUGEPAGE, MADV_POPULATE_WRITE, Calls
+from hicachectl.tuning.proofs.huge_share import Pages
 
-__all__ = ["Pages", "advise_huge", "aligned", "populate", "smaps_of", "why"]
+__all__ = ["advise_huge", "aligned", "populate", "smaps_of", "why"]
 
 _HEAD = re.compile(r"([0-9a-f]+)-([0-9a-f]+) [r-][w-][x-][ps] ", re.ASCII)
 _FIELD = re.compile(r"(\w+):\s+(\d{1,18}) kB", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Pages:
-    """What a mapping got: bytes in memory, and bytes of those in huge pages."""
-
-    resident_bytes: int
-    huge_bytes: int
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from fakes.items import THP, item
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.item import Item
 from hicachectl.tuning.proofs import Proof, prove_effect
-from hicachectl.tuning.proofs.huge import expected_of
-from hicachectl.tuning.proofs.mapping import Pages, smaps_of
+from hicachectl.tuning.proofs.huge_share import Pages, expected_of
+from hicachectl.tuning.proofs.mapping import smaps_of
 from hicachectl.tuning.target import Method, Target
 
 BUDDY_FREE = "Node 0, zone   Normal      5      0      0      0      0      0      0      0      0     40      9\n"
@@ -142,11 +142,19 @@ def test_the_setting_that_goes_before_the_items_is_named(tmp_path: Path) -> None
     root = host(tmp_path, **{f"{THP}/hugepages-2048kB/enabled": "[always] inherit madvise never"})
     calls = FakeCalls(tmp_path, huge_mib=lambda advised: 64)
     found = prove_effect(planned("thp-anonymous", "never"), root, calls=calls)
-    assert found.held is False
-    assert "hugepages-2048kB/enabled always gives them" in (found.reason or "")
+    assert (found.held, found.reason) == (
+        None,
+        "never promises none, and hugepages-2048kB/enabled always goes before it",
+    )
+    found = prove_effect(planned("thp-anonymous", "madvise"), root, calls=calls)
+    assert found.held is None and "none without advice, and hugepages-2048kB" in (found.reason or "")
+    root = host(tmp_path, **{f"{THP}/shmem_enabled": "always within_size advise never deny [force]"})
+    found = prove_effect(planned("tmpfs-huge", "never"), root, calls=calls)
+    assert found.held is None and "shmem_enabled force goes before it" in (found.reason or "")
     root = host(tmp_path, **{f"{THP}/shmem_enabled": "always within_size advise never [deny] force"})
     calls = FakeCalls(tmp_path, huge_mib=lambda advised: 0)
     found = prove_effect(planned("tmpfs-huge", "advise"), root, calls=calls)
+    assert found.held is False
     assert "because of shmem_enabled deny" in (found.reason or "")
 
 
