@@ -55,6 +55,16 @@ PURE |= {
         "plan",
         "fingerprint",
         "knobs",
+        "knobs.setting",
+        "knobs.thp_sizes",
+        "knobs.thp",
+        "knobs.khugepaged",
+        "knobs.tmpfs",
+        "knobs.numa_balancing",
+        "knobs.zone_reclaim",
+        "knobs.weighted_interleave",
+        "knobs.limits",
+        "knobs.table",
         "sizing.plateau",
     )
 }
