@@ -58,6 +58,16 @@ PURE |= {
         "gain",
         "proofs.proof",
         "proofs.huge_share",
+        "knobs.setting",
+        "knobs.thp_sizes",
+        "knobs.thp",
+        "knobs.khugepaged",
+        "knobs.tmpfs",
+        "knobs.numa_balancing",
+        "knobs.zone_reclaim",
+        "knobs.weighted_interleave",
+        "knobs.limits",
+        "knobs.table",
         "sizing.plateau",
     )
 }
