@@ -17,7 +17,7 @@ from hicachectl.tuning.target import Target
 __all__ = ["READING_ORDER", "Knob"]
 
 READING_ORDER: tuple[str, ...] = (
-    "setting", "thp_sizes", "thp", "khugepaged", "tmpfs", "numa_balancing", "zone_reclaim", "weighted_interleave", "limits", "table",
+    "setting", "thp_sizes", "thp", "khugepaged", "tmpfs", "numa_balancing", "zone_reclaim", "weighted_interleave", "limits", "table", "recipe",
 )  # fmt: skip
 
 
