@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.config import JsonDict
 
 from hicachectl.errors import UsageError
 from hicachectl.units import GIB, parse_size
 
-__all__ = ["ComputeConfig", "HicacheConfig", "PrefetchConfig", "RunConfig", "SizeBytes"]
+__all__ = [
+    "ComputeConfig", "HicacheConfig", "KhugepagedTune", "NumaTune", "PcieTune", "PrefetchConfig", "RunConfig", "SizeBytes", "ThpTune",
+    "TmpfsTune", "TuneConfig",
+]  # fmt: skip
 
 
 def _size(value: object) -> object:
@@ -23,6 +26,12 @@ def _size(value: object) -> object:
         return parse_size(value)
     except UsageError as e:
         raise ValueError(e.what) from e
+
+
+def _power_of_two(value: int) -> int:
+    if value & (value - 1):
+        raise ValueError(f"{value} is no power of two")
+    return value
 
 
 SizeBytes = Annotated[int, BeforeValidator(_size), Field(ge=0)]
@@ -146,6 +155,104 @@ class RunConfig(_Section):
     report: str | None = Field(default=None, min_length=1, description="HTML report to write; null = none")
 
 
+class ThpTune(_Section):
+    """Transparent huge pages; the words are the kernel's (Documentation/admin-guide/mm/transhuge.rst)."""
+
+    enabled: Literal["always", "madvise", "never"] | None = Field(
+        default=None, description="huge pages of private anonymous memory; null = leave alone"
+    )
+    defrag: Literal["always", "defer", "defer+madvise", "madvise", "never"] | None = Field(
+        default=None,
+        description="who compacts memory at a fault; defer+madvise becomes defer where free memory has no room for huge pages; null = leave alone",
+    )
+    shmem: Literal["always", "within_size", "advise", "never", "deny", "force"] | None = Field(
+        default=None, description="huge pages of memfd and shared anonymous memory, not of /dev/shm; null = leave alone"
+    )
+    sizes: str | None = Field(
+        default=None,
+        pattern=r"^[1-9][0-9]*kB=(always|inherit|madvise|never)(,[1-9][0-9]*kB=(always|inherit|madvise|never))*$",
+        description="settings of single huge page sizes; null = leave alone",
+        json_schema_extra={"want": "SIZE=WORD pairs such as 64kB=madvise,2048kB=inherit, or null"},
+    )
+
+
+class KhugepagedTune(_Section):
+    """The kernel thread that makes huge pages of small ones later."""
+
+    defrag: int | None = Field(
+        default=None, ge=0, le=1, description="1 lets khugepaged compact memory; null = leave alone"
+    )
+    pages_to_scan: int | None = Field(
+        default=None, ge=1, le=1 << 31, description="small pages it looks at in one round; null = leave alone"
+    )
+
+
+class TmpfsTune(_Section):
+    """Mounts that host pools live on."""
+
+    huge: Literal["always", "within_size", "advise", "never"] | None = Field(
+        default=None, description="huge= of the tmpfs at /dev/shm, by a remount; null = leave alone"
+    )
+
+
+class NumaTune(_Section):
+    """Where memory goes, and whether the kernel moves it later."""
+
+    balancing: int | None = Field(
+        default=None,
+        ge=0,
+        le=3,
+        description="kernel.numa_balancing; 0 is written only when pools and ranks are bound (--bound); null = leave alone",
+    )
+    interleave_weight: str | None = Field(
+        default=None,
+        pattern=r"^(auto|[0-9]+=[1-9][0-9]{0,2}(,[0-9]+=[1-9][0-9]{0,2})*)$",
+        description="weights of nodes for weighted interleave, 1 to 255; null = leave alone",
+        json_schema_extra={"want": "auto, or NODE=WEIGHT pairs such as 0=3,1=1, or null"},
+    )
+
+
+class PcieTune(_Section):
+    """Bits of the accelerators' PCI Express control registers, each by its recipe (`hicachectl tune recipe list`)."""
+
+    ido_request: Literal["on", "off"] | None = Field(
+        default=None, description="the accelerator marks its requests for ID-based ordering; null = leave alone"
+    )
+    ido_completion: Literal["on", "off"] | None = Field(
+        default=None, description="the accelerator marks its completions for ID-based ordering; null = leave alone"
+    )
+    relaxed_ordering: Literal["on", "off"] | None = Field(
+        default=None, description="the accelerator may mark its requests as relaxed; null = leave alone"
+    )
+    read_request_bytes: Annotated[int, AfterValidator(_power_of_two)] | None = Field(
+        default=None,
+        ge=128,
+        le=4096,
+        description="largest read the accelerator asks for at once, host to device only; null = leave alone",
+        json_schema_extra={"want": "128, 256, 512, 1024, 2048 or 4096 bytes, or null"},
+    )
+    acs_redirect: Literal["on", "off"] | None = Field(
+        default=None,
+        description="off lets peers talk below the root complex and loses isolation (--allow-isolation-loss); null = leave alone",
+    )
+
+
+class TuneConfig(_Section):
+    """What `hicachectl tune plan` wants of the host. null leaves a setting alone, whatever a profile says."""
+
+    thp: ThpTune = Field(default=ThpTune(), description="huge pages")
+    khugepaged: KhugepagedTune = Field(default=KhugepagedTune(), description="huge pages made later")
+    tmpfs: TmpfsTune = Field(default=TmpfsTune(), description="tmpfs mounts")
+    numa: NumaTune = Field(default=NumaTune(), description="memory placement")
+    pcie: PcieTune = Field(default=PcieTune(), description="ordering of PCI Express packets")
+    recipes: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9][a-z0-9-]*(,[a-z0-9][a-z0-9-]*)*$",
+        description="ids of further recipes to use, such as those of a vendor; null = none",
+        json_schema_extra={"want": "ids of recipes separated by commas, or null"},
+    )
+
+
 class HicacheConfig(_Section):
     """The whole of `hicache.yaml`."""
 
@@ -153,3 +260,4 @@ class HicacheConfig(_Section):
         default=None, min_length=1, description="profile that supplies what is not set here: a name or a file"
     )
     run: RunConfig = Field(default=RunConfig(), description="settings of `hicachectl run`")
+    tune: TuneConfig = Field(default=TuneConfig(), description="settings of `hicachectl tune`")
