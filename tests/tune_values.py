@@ -1,0 +1,94 @@
+"""Hand-made plans and reports of tune: one of each kind of line, on a host of four shared uplinks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hicachectl.tuning.choices import Choice, Choices
+from hicachectl.tuning.fingerprint import Fingerprint
+from hicachectl.tuning.item import Item, ItemKind, Owner
+from hicachectl.tuning.plan import About, Plan
+from hicachectl.tuning.target import Method, Register, Rule, Target, Value
+
+THP = "/sys/kernel/mm/transparent_hugepage"
+IDO = Register(0x68, 16, 0x0100)
+
+
+def item(knob: str, kind: ItemKind, target: Target | None, old: Value | None, *wanted: Value, **more: object) -> Item:
+    """One item; `more` are fields of it."""
+    subject = more.pop("subject", None)
+    fields = {
+        "title": f"title of {knob}", "old_reason": None if old is not None else "not read", "rule": Rule.EQUAL,
+        "why": f"why {knob} is wanted", "origin": "kv-host.yaml:8", "source": "docs/facts.md#thp", **more,
+    }  # fmt: skip
+    return Item(
+        id=f"{knob}@{subject}" if subject else knob, knob=knob, subject=subject, kind=kind, target=target, old=old,
+        wanted=wanted, **fields,
+    )  # fmt: skip
+
+
+def word(path: str) -> Target:
+    return Target(Method.SYSFS, path)
+
+
+def ido(address: str, uplink: str, kind: ItemKind, old: Value | None, **more: object) -> Item:
+    target = Target(Method.PCI_CONFIG, f"/sys/bus/pci/devices/{address}/config", IDO)
+    more = {"why": "accelerators that share an uplink stand behind each other's writes", "ordering": True, "probe": "d2h-concurrent",
+            "on_not_implemented": "skip", "recipe": "pcie-ido-request", "recipe_sha256": "9f86d081", **more}  # fmt: skip
+    return item("pcie.ido-request", kind, target, old, 0x0100, subject=address, uplink=uplink, **more)
+
+
+TUNED = Owner("tuned (throughput-performance)", "/usr/lib/tuned/throughput-performance/tuned.conf:18", "always")
+BINDING = item(
+    "numa.balancing", ItemKind.SKIP, Target(Method.SYSCTL, "/proc/sys/kernel/numa_balancing"), "1", "0",
+    reason="written only when pools and ranks are bound to nodes", remedy="bind them, then: hicachectl tune plan --bound",
+)  # fmt: skip
+
+ITEMS: tuple[Item, ...] = (
+    item("thp.enabled", ItemKind.CHANGE, word(f"{THP}/enabled"), "always", "madvise", owners=(TUNED,), proof="anonymous-huge-pages",
+         why="pools ask for huge pages with MADV_HUGEPAGE; always would give them to every process of the host"),
+    item("thp.defrag", ItemKind.CHANGE, word(f"{THP}/defrag"), "madvise", "defer+madvise", proof="anonymous-huge-pages",
+         why="only memory that asked for huge pages is compacted at its fault"),
+    item("thp.shmem", ItemKind.SAME, word(f"{THP}/shmem_enabled"), "advise", "advise"),
+    item("tmpfs.huge", ItemKind.CHANGE, Target(Method.MOUNT, "/dev/shm"), "never", "advise", subject="/dev/shm", proof="tmpfs-huge-pages",
+         why="pools on /dev/shm get no huge page on a default mount, and no error either",
+         undo="yes, for pages faulted after it", notes=("restart the engine: pages that exist keep their size",)),
+    BINDING,
+    *(ido(address, uplink, ItemKind.CHANGE, 0x2810) for address, uplink in (
+        ("0000:05:00.0", "U0"), ("0000:06:00.0", "U0"), ("0000:25:00.0", "U1"))),
+    ido("0000:26:00.0", "U1", ItemKind.CHANGE, 0x2010),
+    *(ido(address, "U2", ItemKind.SAME, 0x2910) for address in ("0000:95:00.0", "0000:96:00.0")),
+    *(ido(address, "U3", ItemKind.SKIP, None, reason="config space not readable without root", code="HC-NEED-ROOT",
+          remedy="sudo hicachectl tune plan", old_reason="needs root") for address in ("0000:b7:00.0", "0000:b8:00.0")),
+    item("limits.memlock", ItemKind.REPORT, None, "8388608", reason="RDMA registration of a pool needs more than 8388608 bytes",
+         remedy="in the engine's unit: LimitMEMLOCK=infinity"),
+)  # fmt: skip
+
+PLAN = Plan(
+    "p-7f3a1c2e",
+    About("0.1.0", "c12-07", "2026-11-29T14:02:11Z"),
+    Choices(
+        "kv-host", 1, {"thp.enabled": Choice("madvise", "pools ask for huge pages", "kv-host.yaml:8")}, origins={}
+    ),
+    Fingerprint(
+        "5d1e0a11-22c4-4e9e-8f2e-6a1d8d5f0c01", "6.8.0", "0123456789abcdef", {"pcie-ido-request": "9f86d081884c7d65"}
+    ),
+    ITEMS,
+)
+NOTHING = replace(PLAN, id="p-00000001", items=tuple(i for i in ITEMS if i.kind is ItemKind.SAME))
+ROOT_COMPLEX = replace(
+    PLAN,
+    id="p-00000002",
+    items=(
+        *ITEMS,
+        item("rc.order-policy", ItemKind.REPORT, None, None, reason="no public address of this register is known",
+             remedy="hicachectl tune recipe checklist hygon", code="HC-RC-ORDER-UNKNOWN", old_reason="no recipe"),
+    ),
+)  # fmt: skip
+BARE = replace(
+    PLAN,
+    id="p-00000003",
+    choices=replace(PLAN.choices, only=("thp",), bound=True, online=True),
+    items=ITEMS[:2],
+)
+EMPTY = replace(PLAN, id="p-00000004", items=())
