@@ -53,7 +53,7 @@ def read_host(root: HostRoot) -> Host:
         architecture=_architecture(root, cpu),
         command_line=line,
         pinned=_pinned(line),
-        boot_id=root.text("/proc/sys/kernel/random/boot_id").then(_boot_id),
+        boot_id=read_boot_id(root),
         virtualisation=read_virtualisation(root),
         container=read_container(root),
         lockdown=read_lockdown(root),
@@ -61,7 +61,7 @@ def read_host(root: HostRoot) -> Host:
         cpu_family=field(cpu, "cpu family").then(number),
         cpu_model=field(cpu, "model").then(number),
         cpu_name=_one_of(cpu, "model name", "cpu"),
-        capabilities=field(root.text("/proc/self/status").then(status_fields), "CapEff").then(_capabilities),
+        capabilities=read_capabilities(root),
         iommu_mode=read_iommu_mode(root),
         deepest_idle_state=idle_state,
         deepest_idle_exit_us=idle_exit_us,
@@ -180,6 +180,16 @@ def _one_of(cpu: Fact[dict[str, str]], *names: str) -> Fact[str]:
         if cpu.value is not None and cpu.value.get(name):
             return known(cpu.value[name], cpu.source)
     return Fact(None, cpu.source, cpu.confidence, cpu.reason or f"has no {' or '.join(names)}")
+
+
+def read_boot_id(root: HostRoot) -> Fact[str]:
+    """Read the id of the running boot."""
+    return root.text("/proc/sys/kernel/random/boot_id").then(_boot_id)
+
+
+def read_capabilities(root: HostRoot) -> Fact[tuple[str, ...]]:
+    """Read the effective capabilities of this process, by name."""
+    return field(root.text("/proc/self/status").then(status_fields), "CapEff").then(_capabilities)
 
 
 def _capabilities(text: str) -> tuple[str, ...]:
