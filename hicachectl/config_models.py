@@ -14,7 +14,7 @@ from hicachectl.errors import UsageError
 from hicachectl.units import GIB, parse_size
 
 __all__ = [
-    "ComputeConfig", "HicacheConfig", "KhugepagedTune", "NumaTune", "PcieTune", "PrefetchConfig", "RunConfig", "SizeBytes", "ThpTune",
+    "AcsTune", "ComputeConfig", "HicacheConfig", "KhugepagedTune", "LimitsTune", "NumaTune", "PcieTune", "PrefetchConfig", "RunConfig", "SizeBytes", "ThpTune",
     "TmpfsTune", "TuneConfig",
 ]  # fmt: skip
 
@@ -31,6 +31,12 @@ def _size(value: object) -> object:
 def _power_of_two(value: int) -> int:
     if value & (value - 1):
         raise ValueError(f"{value} is no power of two")
+    return value
+
+
+def _report_or_size(value: object) -> object:
+    if isinstance(value, str) and value != "report":
+        _size(value)
     return value
 
 
@@ -204,11 +210,14 @@ class NumaTune(_Section):
         le=3,
         description="kernel.numa_balancing; 0 is written only when pools and ranks are bound (--bound); null = leave alone",
     )
+    zone_reclaim: Literal["report"] | None = Field(
+        default=None, description="vm.zone_reclaim_mode, told and never set; null = say nothing"
+    )
     interleave_weight: str | None = Field(
         default=None,
-        pattern=r"^(auto|[0-9]+=[1-9][0-9]{0,2}(,[0-9]+=[1-9][0-9]{0,2})*)$",
-        description="weights of nodes for weighted interleave, 1 to 255; null = leave alone",
-        json_schema_extra={"want": "auto, or NODE=WEIGHT pairs such as 0=3,1=1, or null"},
+        pattern=r"^(offer|auto|memory|[0-9]+=[1-9][0-9]{0,2}(,[0-9]+=[1-9][0-9]{0,2})*)$",
+        description="weights of nodes for weighted interleave, 1 to 255; offer only tells them; null = leave alone",
+        json_schema_extra={"want": "offer, auto, memory, or NODE=WEIGHT pairs such as 0=3,1=1, or null"},
     )
 
 
@@ -224,16 +233,41 @@ class PcieTune(_Section):
     relaxed_ordering: Literal["on", "off"] | None = Field(
         default=None, description="the accelerator may mark its requests as relaxed; null = leave alone"
     )
-    read_request_bytes: Annotated[int, AfterValidator(_power_of_two)] | None = Field(
+    read_request: Annotated[int, AfterValidator(_power_of_two)] | None = Field(
         default=None,
         ge=128,
         le=4096,
-        description="largest read the accelerator asks for at once, host to device only; null = leave alone",
+        description="bytes of the largest read the accelerator asks for at once, host to device only; null = leave alone",
         json_schema_extra={"want": "128, 256, 512, 1024, 2048 or 4096 bytes, or null"},
     )
-    acs_redirect: Literal["on", "off"] | None = Field(
+
+
+class AcsTune(_Section):
+    """Access control of the ports above the accelerators."""
+
+    p2p_redirect: Literal["on", "off"] | None = Field(
         default=None,
         description="off lets peers talk below the root complex and loses isolation (--allow-isolation-loss); null = leave alone",
+    )
+
+
+_Limit = Annotated[str, BeforeValidator(_report_or_size)]
+_LIMIT_WANTED: JsonDict = {"want": "report, or the bytes of all host pools together such as 640GiB, or null"}
+
+
+class LimitsTune(_Section):
+    """Limits that a pool runs into. They are told with the lines that raise them, never set."""
+
+    memlock: _Limit | None = Field(
+        default=None, description="locked memory of a process; null = say nothing", json_schema_extra=_LIMIT_WANTED
+    )
+    hugetlb: _Limit | None = Field(
+        default=None, description="reserved huge pages; null = say nothing", json_schema_extra=_LIMIT_WANTED
+    )
+    cgroup: _Limit | None = Field(
+        default=None,
+        description="memory limit of the control group; null = say nothing",
+        json_schema_extra=_LIMIT_WANTED,
     )
 
 
@@ -245,6 +279,8 @@ class TuneConfig(_Section):
     tmpfs: TmpfsTune = Field(default=TmpfsTune(), description="tmpfs mounts")
     numa: NumaTune = Field(default=NumaTune(), description="memory placement")
     pcie: PcieTune = Field(default=PcieTune(), description="ordering of PCI Express packets")
+    acs: AcsTune = Field(default=AcsTune(), description="access control services")
+    limits: LimitsTune = Field(default=LimitsTune(), description="limits")
     recipes: str | None = Field(
         default=None,
         pattern=r"^[a-z0-9][a-z0-9-]*(,[a-z0-9][a-z0-9-]*)*$",

@@ -10,29 +10,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 from hicachectl.config import Effective, Origin, OriginKind
+from hicachectl.config_keys import catalogue
 from hicachectl.errors import UsageError
 from hicachectl.tuning.choices import Choice, Choices
 
 __all__ = ["KEY_OF_KNOB", "Permissions", "choices_of", "knob_of_recipe"]
 
-KEY_OF_KNOB: dict[str, str] = {
-    "thp.enabled": "tune.thp.enabled",
-    "thp.defrag": "tune.thp.defrag",
-    "thp.shmem": "tune.thp.shmem",
-    "khugepaged.defrag": "tune.khugepaged.defrag",
-    "khugepaged.pages-to-scan": "tune.khugepaged.pages_to_scan",
-    "tmpfs.huge": "tune.tmpfs.huge",
-    "numa.balancing": "tune.numa.balancing",
-    "numa.interleave-weight": "tune.numa.interleave_weight",
-    "pcie.ido-request": "tune.pcie.ido_request",
-    "pcie.ido-completion": "tune.pcie.ido_completion",
-    "pcie.relaxed-ordering": "tune.pcie.relaxed_ordering",
-    "pcie.read-request": "tune.pcie.read_request_bytes",
-    "acs.p2p-redirect": "tune.pcie.acs_redirect",
-}
-"""The config key of each knob that one value decides; `tune.thp.sizes` and `tune.recipes` decide several."""
-
 _DECIDE_SEVERAL = ("tune.thp.sizes", "tune.recipes")
+
+KEY_OF_KNOB: dict[str, str] = {
+    key.removeprefix("tune.").replace("_", "-"): key
+    for key in catalogue()
+    if key.startswith("tune.") and key not in _DECIDE_SEVERAL
+}
+"""The config key of each knob that one value decides: `pcie.ido-request` is `tune.pcie.ido_request`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,10 +81,11 @@ def test_sizes_and_recipes_become_a_knob_each(tmp_path: Path) -> None:
         ("recipes", "rc-a,rc-a", "twice"),
         ("recipes", "pcie-ido-request", "twice"),
         ("thp__sizes", "64=madvise", "not SIZE=WORD"),
-        ("pcie__read_request_bytes", "1000", "not 128, 256"),
+        ("pcie__read_request", "1000", "not 128, 256"),
+        ("limits__memlock", "much", "not report, or the bytes"),
         ("pcie__ido_request", "true", "not one of on, off"),
         ("numa__balancing", "4", "from 0 to 3"),
-        ("numa__interleave_weight", "0=256x", "not auto"),
+        ("numa__interleave_weight", "0=256x", "not offer, auto"),
     ],
 )
 def test_a_value_that_fits_no_knob_is_refused(tmp_path: Path, name: str, value: str, what: str) -> None:

@@ -67,9 +67,7 @@ ITEMS: tuple[Item, ...] = (
 PLAN = Plan(
     "p-7f3a1c2e",
     About("0.1.0", "c12-07", "2026-11-29T14:02:11Z"),
-    Choices(
-        "kv-host", 1, {"thp.enabled": Choice("madvise", "pools ask for huge pages", "kv-host.yaml:8")}, origins={}
-    ),
+    Choices("kv-host", 1, {"thp.enabled": Choice("madvise", "pools ask for huge pages", "kv-host.yaml:8")}, origins={}),
     Fingerprint(
         "5d1e0a11-22c4-4e9e-8f2e-6a1d8d5f0c01", "6.8.0", "0123456789abcdef", {"pcie-ido-request": "9f86d081884c7d65"}
     ),

@@ -18,7 +18,10 @@ FOLDER = Path(__file__).parent
 WIDTHS = (80, 100, 120)
 LIVE = Seen(None, "2026-11-29T14:02:11Z")
 SNAPSHOT = Seen("8n8x-4up16", "2026-11-29T14:02:11Z", 3 * 86400.0)
-MOVED = ("boot id 5d1e0a11-22c4-4e9e-8f2e-6a1d8d5f0c01 -> 77aa0b1c-0000-4e9e-8f2e-6a1d8d5f0c02", "kernel 6.8.0 -> 6.9.1")
+MOVED = (
+    "boot id 5d1e0a11-22c4-4e9e-8f2e-6a1d8d5f0c01 -> 77aa0b1c-0000-4e9e-8f2e-6a1d8d5f0c02",
+    "kernel 6.8.0 -> 6.9.1",
+)
 
 DRAWN: dict[str, Callable[[Screen], None]] = {
     "tune-plan": lambda s: draw_plan(s, PlanShown(PLAN, LIVE, saved="plan.json")),

@@ -1,0 +1,60 @@
+"""Puts a `Session` together for this machine or a recording of it: every knob, every recipe, who else sets things, proofs, locks."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hicachectl import __version__
+from hicachectl.tuning.host.root import HostRoot
+from hicachectl.tuning.kernel import Kernel, LiveKernel
+from hicachectl.tuning.session import Session
+from hicachectl.tuning.state import DEFAULT_STATE_DIR, StateDir
+
+if TYPE_CHECKING:
+    from hicachectl.context import Context
+
+__all__ = ["live_session", "make_session", "utc_now", "who_calls"]
+
+
+def live_session(cli: Context, state_dir: Path | None, online: bool) -> Session:
+    """Make the session of the host the command line looks at. Reads recipes and nothing else yet.
+
+    Raises ProfileError for a recipe that is wrong, UsageError for a --root that is none.
+    """
+    root = cli.host_root()
+    return make_session(root, LiveKernel(root), StateDir(state_dir or DEFAULT_STATE_DIR), online=online)
+
+
+def make_session(root: HostRoot, kernel: Kernel, state: StateDir, *, online: bool = False) -> Session:
+    """Make a session on any root with any kernel. Reads the recipes below the root."""
+    return Session(
+        root=root,
+        kernel=kernel,
+        state=state,
+        knobs=(),
+        clock=utc_now,
+        sleep=time.sleep,
+        who=who_calls(),
+        pid=os.getpid(),
+        tool_version=__version__,
+    )
+
+
+def utc_now() -> str:
+    """Return the time, UTC, in RFC 3339 to the second."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def who_calls() -> str:
+    """Return who runs this: the user's name, and behind sudo the one who called it. Reads the user database and the environment."""
+    try:
+        name = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        name = f"uid {os.geteuid()}"
+    before = os.environ.get("SUDO_USER")
+    return f"{name} ({before})" if before and before != name else name
