@@ -76,13 +76,14 @@ class Sight:
     def pool_nodes(self) -> tuple[Node, ...]:
         """Nodes whose memory a host pool may use: with memory, allowed to this process, and CPUs.
 
-        A node without CPUs is an accelerator's own memory or an expander; which of them is not always told, so neither.
+        A node without CPUs is an accelerator's own memory or an expander; which of them is not always told, so neither; nor
+        one whose CPUs were not read.
         """
         allowed = self.machine.numa.allowed_nodes.value
         return tuple(
             node
             for node in self.memory_nodes
-            if node.kind.value not in ("device-memory", "cpu-less") and (allowed is None or node.id in allowed)
+            if node.kind.value not in (None, "device-memory", "cpu-less") and (allowed is None or node.id in allowed)
         )
 
     @cached_property

@@ -24,7 +24,7 @@ from hicachectl.tuning.journal import Journal, read_journal
 from hicachectl.tuning.kernel import Kernel
 from hicachectl.tuning.knobs import Knob
 from hicachectl.tuning.lock import hold_lock, lock_holder
-from hicachectl.tuning.outcome import ApplyReport, ItemOutcome, RollbackReport, RunState, Undo, VerifyReport
+from hicachectl.tuning.outcome import ApplyReport, ItemOutcome, RollbackReport, RunOutcome, RunState, Undo, VerifyReport
 from hicachectl.tuning.plan import About, Plan, make_plan
 from hicachectl.tuning.plan_json import plan_to_json
 from hicachectl.tuning.rollback import rollback_run
@@ -123,9 +123,10 @@ class Session:
 
         Raises PlanStale (8) for a run of another boot or a held lock, UsageError when no run is there.
         """
-        chosen = self._chosen(run_id, self.states())
-        folder = self.state.folder(chosen.run_id)
+        self._chosen(run_id, self.states())
         with hold_lock(self.state, self.root, who=self.who, clock_text=self.clock()):
+            chosen = self._chosen(run_id, self._read_states(None))  # again, now that nobody else is at work
+            folder = self.state.folder(chosen.run_id)
             journal = Journal(folder, clock=self.clock, checkpoint=self.checkpoint)
             try:
                 return rollback_run(
@@ -143,7 +144,12 @@ class Session:
 
     def states(self) -> tuple[RunState, ...]:
         """Return every recorded run, oldest first. Reads the state folder."""
-        return run_states(self.state, boot_id=self.boot_id(), at_work=lock_holder(self.state))
+        return self._read_states(lock_holder(self.state))
+
+    def _read_states(self, at_work: str | None) -> tuple[RunState, ...]:
+        return run_states(
+            self.state, boot_id=self.boot_id(), at_work=at_work, read=lambda target: read_target(self.root, target)
+        )
 
     def boot_id(self) -> str | None:
         """Return the id of the running boot; None when it cannot be read."""
@@ -173,12 +179,13 @@ class Session:
 
     def _refuse_an_open_run(self) -> None:
         """An apply that was cut short is put right before the next begins: else nobody could tell whose value is whose."""
-        for state in self.states():
-            if state.open_item is not None and not state.expired:
+        for state in self._read_states(None):  # the lock is ours
+            cut = state.outcome is RunOutcome.INTERRUPTED and (state.n_applied > state.n_undone or state.open_item)
+            if cut and not state.expired:
                 raise PlanStale(
-                    f"run {state.run_id} was cut short at {state.open_item}",
+                    f"run {state.run_id} was cut short: {state.reason}",
                     where=state.folder,
-                    why="the host may be between its two states",
+                    why=f"the host is between two states: {state.n_applied} of {state.n_changes} changes were made",
                     hint=f"hicachectl tune rollback {state.run_id}, then apply again",
                     code="HC-OPEN-RUN",
                 )

@@ -11,7 +11,7 @@ PATHS = (
     "/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids", "/usr/share/pci.ids", "/var/lib/pciutils/pci.ids",
     "/usr/local/share/pci.ids",
 )  # fmt: skip
-"""Where distributions put it: Debian, Red Hat and SUSE, older releases, update-pciids, a local build."""
+"""Where distributions put it: Debian, Red Hat and SUSE, older releases, update-pciids, a local build. The first one counts."""
 _MAX_BYTES = 16 << 20
 """The published file has 1.5 MB."""
 
@@ -21,6 +21,9 @@ def find_pci_ids(root: HostRoot) -> Fact[str]:
     for path in PATHS:
         if root.exists(path):
             return known(path, path)
+    packed = next((f"{path}.gz" for path in PATHS if root.exists(f"{path}.gz")), None)
+    if packed is not None:
+        return unknown(packed, "only a packed pci.ids.gz is installed")
     return unknown(PATHS[0], "no pci.ids installed")
 
 
