@@ -226,7 +226,8 @@ class Context:
         assert isinstance(screen, Screen)
         render(screen, result.data)
         findings = [d for d in result.diagnostics if d.severity is not Severity.FAILURE]
-        print_findings(screen, findings)
+        if not result.draws_findings:
+            print_findings(screen, findings)
         if status_of(result.diagnostics) is Status.FAILED:
             screen.print(
                 "FAILED: " + "; ".join(d.message for d in result.diagnostics if d.severity is Severity.FAILURE), "error"

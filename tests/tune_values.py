@@ -7,6 +7,19 @@ from dataclasses import replace
 from hicachectl.tuning.choices import Choice, Choices
 from hicachectl.tuning.fingerprint import Fingerprint
 from hicachectl.tuning.item import Item, ItemKind, Owner
+from hicachectl.tuning.outcome import (
+    ApplyReport,
+    Checked,
+    ItemOutcome,
+    ItemResult,
+    RollbackReport,
+    RunOutcome,
+    RunState,
+    Undo,
+    UndoResult,
+    Verdict,
+    VerifyReport,
+)
 from hicachectl.tuning.plan import About, Plan
 from hicachectl.tuning.target import Method, Register, Rule, Target, Value
 
@@ -90,3 +103,149 @@ BARE = replace(
     items=ITEMS[:2],
 )
 EMPTY = replace(PLAN, id="p-00000004", items=())
+
+
+def ended(one: Item, result: ItemResult, seen: Value | None, reason: str | None = None, record: int | None = 2, proof: str | None = None) -> ItemOutcome:  # fmt: skip
+    return ItemOutcome(one, result, seen, reason, record, proof)
+
+
+THP_ENABLED, THP_DEFRAG, SHM = (PLAN.changes[i] for i in (0, 1, 2))
+IDO_ITEMS = PLAN.changes[3:]
+APPLIED = ApplyReport(
+    "j-0191",
+    PLAN.id,
+    RunOutcome.APPLIED,
+    (
+        ended(THP_ENABLED, ItemResult.OK, "madvise", record=2, proof="a mapping of 64 MiB got 64 MiB of huge pages"),
+        ended(THP_DEFRAG, ItemResult.ALREADY, "defer+madvise", "it holds the wanted value already", None),
+        ended(SHM, ItemResult.OK, "advise", record=4, proof="a file of 64 MiB on /dev/shm got 64 MiB of huge pages"),
+        ended(IDO_ITEMS[0], ItemResult.OK, 0x2910, record=6),
+        ended(
+            IDO_ITEMS[1],
+            ItemResult.UNSUPPORTED,
+            0x2810,
+            "every read gives the old value: not implemented, or the write is lost",
+            8,
+        ),
+        ended(
+            IDO_ITEMS[2],
+            ItemResult.NO_GAIN,
+            0x2810,
+            "with 14.6 GB/s, without 14.7 GB/s, noise 0.3 GB/s",
+            10,
+            "with 14.6 GB/s, without 14.7 GB/s, noise 0.3 GB/s",
+        ),
+        ended(IDO_ITEMS[3], ItemResult.NOT_TRIED, None, "the run stopped before it", None),
+    ),
+    notes=("a probe was not there",),
+)
+UNDONE = ApplyReport(
+    "j-0192",
+    PLAN.id,
+    RunOutcome.UNDONE,
+    (
+        ended(THP_ENABLED, ItemResult.RESTORED, "always", record=2),
+        ended(
+            THP_DEFRAG,
+            ItemResult.FAILED,
+            "madvise",
+            "read back defer+madvise, madvise after defer+madvise was written",
+            4,
+        ),
+        ended(SHM, ItemResult.NOT_TRIED, None, "the run stopped before it", None),
+    ),
+    failure="thp.defrag: read back defer+madvise, madvise after defer+madvise was written",
+)
+PARTIAL = ApplyReport(
+    "j-0193",
+    PLAN.id,
+    RunOutcome.PARTIAL,
+    (
+        ended(THP_ENABLED, ItemResult.RESTORED, "always", record=2),
+        ended(IDO_ITEMS[0], ItemResult.LEFT, None, "device gone: all ones", 4),
+    ),
+    failure="pcie.ido-request@0000:05:00.0: device gone",
+    stopped_by="SIGINT",
+)
+
+
+def checked(one: Item, seen: Value | None, verdict: Verdict, **more: str) -> Checked:
+    assert one.target is not None
+    assert one.new is not None
+    return Checked(one.id, one.target, Rule.EQUAL, (one.new,), seen, verdict, one.target.path, **more)  # type: ignore[arg-type]
+
+
+CHECKED = VerifyReport(
+    "run j-0191",
+    (
+        checked(
+            THP_ENABLED,
+            "always",
+            Verdict.DIFFERS,
+            reason="j-0191 wrote madvise at 2026-11-29T11:20:41Z and read it back; changed since",
+            wrote_at="2026-11-29T11:20:41Z",
+            writer="tuned (/usr/lib/tuned/throughput-performance/tuned.conf:18)",
+        ),
+        checked(THP_DEFRAG, "defer+madvise", Verdict.OK),
+        checked(SHM, "advise", Verdict.OK),
+        checked(
+            IDO_ITEMS[0],
+            None,
+            Verdict.UNKNOWN,
+            reason="only 64 bytes can be read: needs root (CAP_SYS_ADMIN)",
+        ),
+        checked(IDO_ITEMS[1], 0x2810, Verdict.EXPIRED, reason="j-0191 wrote it in another boot; it now reads 0x2810"),
+    ),
+)
+ALL_OK = VerifyReport("run j-0191", tuple(c for c in CHECKED.items if c.verdict is Verdict.OK))
+
+
+def undo(one: Item, present: Value | None, result: UndoResult, reason: str | None = None) -> Undo:
+    assert one.target is not None
+    assert one.new is not None
+    assert one.old is not None
+    return Undo(one.id, one.target, one.new, one.old, present, result, reason)
+
+
+BACK = RollbackReport(
+    "j-0191",
+    (
+        undo(IDO_ITEMS[0], 0x2810, UndoResult.UNDONE),
+        undo(SHM, "never", UndoResult.ALREADY),
+        undo(
+            THP_DEFRAG, "never", UndoResult.CHANGED_SINCE, "holds never, neither ours nor the old value: changed since"
+        ),
+    ),
+    RunOutcome.ROLLED_BACK,
+)
+STUCK = RollbackReport(
+    "j-0193",
+    (
+        undo(IDO_ITEMS[0], None, UndoResult.LEFT, "device gone: all ones"),
+        undo(THP_ENABLED, "always", UndoResult.UNDONE),
+    ),
+    RunOutcome.PARTIAL,
+)
+
+
+def state(run_id: str, outcome: RunOutcome, **more: object) -> RunState:
+    fields: dict[str, object] = {
+        "plan_id": PLAN.id, "began_at": "2026-11-29T11:20:40Z", "ended_at": "2026-11-29T11:20:44Z", "who": "root (alice)",
+        "boot_id": PLAN.fingerprint.boot_id, "expired": False, "n_changes": 7, "n_applied": 7, "n_undone": 0, "open_item": None,
+        "torn": False, "folder": f"/var/lib/hicachectl/journal/{run_id}", **more,
+    }  # fmt: skip
+    return RunState(run_id=run_id, outcome=outcome, **fields)  # type: ignore[arg-type]
+
+
+RUNS = (
+    state("j-0189", RunOutcome.APPLIED, expired=True, boot_id="11111111-22c4-4e9e-8f2e-6a1d8d5f0c00"),
+    state("j-0190", RunOutcome.ROLLED_BACK, n_undone=7),
+    state("j-0191", RunOutcome.APPLIED, n_applied=5),
+)
+CUT = (
+    *RUNS,
+    state(
+        "j-0192", RunOutcome.INTERRUPTED, n_applied=1, ended_at=None, open_item="thp.defrag", torn=True,
+        reason="it was cut at thp.defrag: the host holds the new defer+madvise (was madvise)",
+    ),
+)  # fmt: skip

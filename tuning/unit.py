@@ -80,7 +80,6 @@ def boot_files(plan: Plan, *, plan_file: str, program: str, engines: Sequence[st
 def _service(plan: Plan, plan_file: str, program: str, engines: Sequence[str]) -> str:
     before = " ".join(engines) or _ENGINE
     apply = shlex.join([program, "tune", "apply", plan_file, "--yes", "--after-boot"])
-    verify = shlex.join([program, "tune", "verify", plan_file])
     return f"""\
 # plan {plan.id}, profile {plan.choices.profile} rev {plan.choices.revision}
 [Unit]
@@ -93,7 +92,6 @@ ConditionPathExists={plan_file}
 Type=oneshot
 RemainAfterExit=yes
 ExecStart={apply}
-ExecStartPost={verify}
 
 [Install]
 {f"RequiredBy={before}" if engines else f"WantedBy={_ENGINE}"}

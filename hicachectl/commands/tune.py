@@ -153,7 +153,7 @@ def plan(
     saved = cli.output.save(envelope(result, origin)) if cli.output.file is not None else None
 
     def render(screen: Any, _: object) -> None:
-        _draw_plan(screen, session, made, saved=None if saved is None else str(saved))
+        _draw_plan(cli, screen, session, made, saved=None if saved is None else str(saved))
 
     cli.emit(result, render=render, origin=origin)
 
@@ -247,7 +247,7 @@ def _guide(
     made = session.plan(_choices(cli, flags, profile, only, Permissions(bound)))
     cli.subject = made.id
     talk = cli.output.stdout if tune_apply.streams(cli) else cli.output.stderr
-    _draw_plan(talk, session, made, saved=None)
+    _draw_plan(cli, talk, session, made, saved=None)
     data: dict[str, Any] = {
         "plan": plan_data(made), "apply": None, "apply_reason": "nothing has to be changed", "verify": None,
         "verify_reason": "nothing was applied",
@@ -293,11 +293,12 @@ def _plan_result(made: Plan, *, exit_code: bool) -> Result:
     )  # fmt: skip
 
 
-def _draw_plan(screen: Any, session: Session, made: Plan, *, saved: str | None) -> None:
+def _draw_plan(cli: Context, screen: Any, session: Session, made: Plan, *, saved: str | None) -> None:
     from hicachectl.commands.topo import seen
+    from hicachectl.render.topo_screen import Seen
     from hicachectl.render.tune_plan import PlanShown, draw_plan
 
-    look = seen(session.root, origin_of(session.root))
+    look = Seen(None, made.about.made_at) if cli.root is None else seen(session.root, origin_of(session.root))
     draw_plan(screen, PlanShown(made, look, saved=saved, as_root=os.geteuid() == 0))
 
 

@@ -55,7 +55,8 @@ def verify(
     code = code_of(report)
     data = verify_data(report, skipped)
     result = Result(
-        "hicachectl.tune-verify/1", data, diagnostics=_findings(report), exit_code=code, facts=explained(data), rows="/items"
+        "hicachectl.tune-verify/1", data, diagnostics=_findings(report), exit_code=code, facts=explained(data), rows="/items",
+        draws_findings=True,
     )  # fmt: skip
     cli.emit(
         result,
@@ -68,21 +69,23 @@ def status(ctx: typer.Context, state_dir: StateDirOption = None) -> None:
     """Show what tune has in place on this boot, by whom, and a run that was cut short (exit 3) with what undoes it."""
     from hicachectl.render.tune_runs import draw_status
     from hicachectl.tune_data import explained, runs_data
+    from hicachectl.tuning.lock import lock_holder
     from hicachectl.tuning.status import last_in_place
 
     cli: Context = ctx.obj
     session = cli.tune_session(state_dir)
     states, folder = session.states(), str(session.state.path)
     current, origin = last_in_place(states), origin_of(session.root)
-    findings = tuple(_open(state) for state in states if _is_open(state))
+    busy = lock_holder(session.state)
+    findings = () if busy else tuple(_open(state) for state in states if _is_open(state))
     data = runs_data(folder, states, current=None if current is None else current.run_id)
     result = Result(
         "hicachectl.tune-status/1", data, diagnostics=findings, facts=explained(data), rows="/runs",
-        exit_code=ExitCode.DIFFERS if findings else ExitCode.OK,
+        exit_code=ExitCode.DIFFERS if findings else ExitCode.OK, draws_findings=True,
     )  # fmt: skip
     cli.emit(
         result,
-        render=lambda screen, _: draw_status(screen, origin.host, origin.boot_id, folder, states),
+        render=lambda screen, _: draw_status(screen, origin.host, origin.boot_id, folder, states, busy),
         origin=origin,
     )
 
@@ -118,30 +121,32 @@ def _findings(report: VerifyReport) -> tuple[Diagnostic, ...]:
 
 
 def _finding(item: Checked) -> Diagnostic:
+    from hicachectl.render.tune_verify import HINTS
     from hicachectl.render.tune_words import wanted_text
     from hicachectl.tuning.outcome import Verdict
     from hicachectl.tuning.target import show_value
 
-    hints = {
-        Verdict.DIFFERS: "hicachectl tune plan shows what it would take; whoever writes it must stop first",
-        Verdict.UNKNOWN: "sudo hicachectl tune verify",
-        Verdict.EXPIRED: "hicachectl tune plan; to keep it over boots: hicachectl tune unit",
-    }
     wanted, seen = wanted_text(item.target, item.wanted), show_value(item.target, item.seen)
     return Diagnostic(
         "HC-VERIFY",
         Severity.ERROR if item.verdict is Verdict.DIFFERS else Severity.WARN,
         f"{item.verdict.value}: want {wanted}, see {seen}",
         subject=item.id,
-        hint=hints[item.verdict],
+        hint=HINTS[item.verdict],
         source=item.source,
     )
 
 
 def _is_open(state: RunState) -> bool:
+    """Whether a run left this boot's host between two states: cut after its first write, or something could not be put back."""
     from hicachectl.tuning.outcome import RunOutcome
 
-    return not state.expired and state.outcome in (RunOutcome.INTERRUPTED, RunOutcome.PARTIAL)
+    if state.expired:
+        return False
+    cut = state.outcome is RunOutcome.INTERRUPTED
+    return state.outcome is RunOutcome.PARTIAL or (
+        cut and (state.n_applied > state.n_undone or state.open_item is not None)
+    )
 
 
 def _open(state: RunState) -> Diagnostic:

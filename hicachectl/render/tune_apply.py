@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hicachectl.render.screen import Screen
+from hicachectl.render.tune_words import hang, spread
 from hicachectl.tuning.outcome import ApplyReport, ItemOutcome, ItemResult, RunOutcome
 
 __all__ = ["draw_applied", "draw_outcome", "draw_summary"]
@@ -47,12 +48,11 @@ def draw_applied(screen: Screen, report: ApplyReport) -> None:
 def draw_summary(screen: Screen, report: ApplyReport) -> None:
     """Draw how the run ended, what was seen of its effects, and what to do next."""
     counts = ", ".join(f"{len(ids)} {_WORDS[result].lower()}" for result in ItemResult if (ids := report.named(result)))
-    screen.print(
-        f"APPLY {report.run_id}  plan {report.plan_id}  {report.outcome.value}  {counts or 'no change'}", "bold"
-    )
+    head = f"APPLY {report.run_id}" if report.run_id else "APPLY"
+    spread(screen, [head, f"plan {report.plan_id}", report.outcome.value, counts or "no change"], "bold")
     for outcome in report.items:
         if outcome.proof and outcome.result is ItemResult.OK:
-            screen.paragraph(f"  {outcome.item.id}  ", f"seen: {outcome.proof}")
+            hang(screen, f"  {outcome.item.id}  ", f"seen: {outcome.proof}")
     if report.stopped_by:
         screen.paragraph("  ", f"{report.stopped_by} asked to stop")
     for note in report.notes:

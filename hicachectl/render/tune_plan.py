@@ -17,11 +17,13 @@ from hicachectl.render.topo_screen import Seen
 from hicachectl.render.tune_words import (
     change_text,
     grouped,
+    hang,
     head_line,
     kinds_text,
     owner_text,
     places,
     short_id,
+    spread,
     values_text,
 )
 from hicachectl.tuning.item import Item, ItemKind
@@ -84,7 +86,7 @@ def _header(screen: Screen, shown: PlanShown) -> None:
         kinds_text(plan.counts()),
     ]
     seen = [f"made {about.made_at}"] if shown.seen is None or shown.seen.name is None else [str(shown.seen)]
-    _spread(screen, [*parts, *seen], "bold")
+    spread(screen, [*parts, *seen], "bold")
     if plan.choices.only:
         screen.paragraph("  ", f"only {' '.join(plan.choices.only)}: items of other settings are not in this plan")
     allowed = [
@@ -99,19 +101,6 @@ def _header(screen: Screen, shown: PlanShown) -> None:
     ]
     if allowed:
         screen.paragraph("  ", f"allowed by the line: {' '.join(allowed)}")
-
-
-def _spread(screen: Screen, parts: Sequence[str], style: str | None = None) -> None:
-    """Put parts beside each other, two spaces apart, and go on in the next line where one does not fit."""
-    line = ""
-    for part in parts:
-        longer = f"{line}  {part}" if line else part
-        if line and cell_width(longer) > screen.width:
-            screen.print(line, style)
-            line = f"  {part}"
-        else:
-            line = longer
-    screen.print(line, style)
 
 
 def _changes(screen: Screen, items: Sequence[Item]) -> None:
@@ -197,8 +186,8 @@ def _told(screen: Screen, sign: str, word: str, items: Sequence[Item]) -> None:
         held = "" if all(item.old is None for item in group) else f"now {values_text(group)}: "
         code = f" ({first.code})" if first.code else ""
         label = f"  {sign} {first.knob}  "
-        screen.paragraph(
-            label, f"{' '.join(where)}{'  ' if where else ''}{word}{held}{first.reason or 'no reason given'}{code}", style
+        hang(
+            screen, label, f"{' '.join(where)}{'  ' if where else ''}{word}{held}{first.reason or 'no reason given'}{code}", style
         )  # fmt: skip
         if any(item.uplink for item in group):
             screen.paragraph(_DETAIL, " ".join(subjects))
@@ -212,7 +201,8 @@ def _two_settings(screen: Screen, plan: Plan) -> None:
     """Say that the root complex decides too, where a plan has the accelerators' bit and no item of the root complex."""
     knobs = {item.knob for item in plan.items}
     if any(k.startswith(_ENDPOINT_ORDER) for k in knobs) and not any(k.startswith(_ROOT_ORDER) for k in knobs):
-        screen.paragraph(
+        hang(
+            screen,
             "  i root complex  ",
             "whether it reorders by ID what accelerators mark is another setting; no recipe here has its address (HC-RC-ORDER-UNKNOWN)",
         )
@@ -228,18 +218,19 @@ def _footer(screen: Screen, shown: PlanShown) -> None:
         screen.paragraph("  ", f"after apply: verify {checked} items{proved}")
     saved = "" if shown.saved is None else f"Saved {shown.saved} (0600). " if shown.seen is not None else ""
     sudo = "" if shown.as_root else "sudo "
+    again = f"Check again: hicachectl tune verify {_file(shown)}" if shown.saved else ""
+    nothing = "" if plan.changes else "Nothing to change. "
     if shown.moved:
-        screen.print("Next: hicachectl tune plan --output-file PLAN")
+        text = "Next: hicachectl tune plan --output-file PLAN"
     elif shown.seen is not None and shown.seen.name is not None:
-        nothing = "" if plan.changes else "Nothing to change. "
-        screen.print(f"{saved}{nothing}A recorded host: this plan can be read, not applied here.")
+        text = f"{saved}{nothing}A recorded host: this plan can be read, not applied here."
     elif not plan.changes:
-        again = f" Check again: hicachectl tune verify {_file(shown)}" if shown.saved else ""
-        screen.print(f"{saved}Nothing to change.{again}")
+        text = f"{saved}{nothing}{again}"
     elif shown.saved is None:
-        screen.print("Next: hicachectl tune plan --output-file plan.json")
+        text = "Next: hicachectl tune plan --output-file plan.json"
     else:
-        screen.print(f"{saved}Next: {sudo}hicachectl tune apply {_file(shown)}")
+        text = f"{saved}Next: {sudo}hicachectl tune apply {_file(shown)}"
+    hang(screen, "", text, indent=2)
 
 
 def _file(shown: PlanShown) -> str:

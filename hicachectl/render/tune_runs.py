@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hicachectl.render.screen import Screen
 from hicachectl.render.table import Column, Table
-from hicachectl.render.tune_words import short_id
+from hicachectl.render.tune_words import hang, short_id
 from hicachectl.tuning.outcome import RollbackReport, RunOutcome, RunState, Undo, UndoResult
 from hicachectl.tuning.status import last_in_place
 from hicachectl.tuning.target import show_value
@@ -34,9 +34,21 @@ def run_words(state: RunState) -> str:
     return state.reason or state.outcome.value
 
 
-def draw_status(screen: Screen, host: str | None, boot_id: str | None, folder: str, states: Sequence[RunState]) -> None:
-    """Draw what is in place on this boot, by whom, and what was cut short; runs that are over are in the history."""
+def draw_status(
+    screen: Screen,
+    host: str | None,
+    boot_id: str | None,
+    folder: str,
+    states: Sequence[RunState],
+    busy: str | None = None,
+) -> None:
+    """Draw what is in place on this boot, by whom, and what was cut short; runs that are over are in the history.
+
+    `busy` names who is at work now.
+    """
     screen.print(f"TUNE  host {host or '?'}  boot {short_id(boot_id)}  {len(states)} runs in {folder}", "bold")
+    if busy:
+        screen.paragraph("  ", f"an apply or rollback is at work, {busy}", "warn")
     current = last_in_place(tuple(states))
     if current is None:
         last = f"; last run {states[-1].run_id}: {run_words(states[-1])}" if states else ""
@@ -45,12 +57,15 @@ def draw_status(screen: Screen, host: str | None, boot_id: str | None, folder: s
     for state in states:
         if state.expired or (state.n_applied <= state.n_undone and state.open_item is None):
             continue
-        screen.paragraph(
+        hang(
+            screen,
             f"  {state.run_id}  ",
             f"{run_words(state)}, plan {state.plan_id}, by {state.who}, {state.began_at}",
             "error" if state.open_item is not None or state.outcome is RunOutcome.PARTIAL else None,
         )
-    if current.open_item is None and current.outcome is RunOutcome.APPLIED:
+    if busy:
+        screen.print("Next: wait for it, then hicachectl tune status")
+    elif current.open_item is None and current.outcome is RunOutcome.APPLIED:
         screen.print(f"Next: hicachectl tune verify   undo: sudo hicachectl tune rollback {current.run_id}")
     else:
         screen.print(f"Next: sudo hicachectl tune rollback {current.run_id}")

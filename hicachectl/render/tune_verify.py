@@ -6,18 +6,25 @@ from collections.abc import Sequence
 
 from hicachectl.render.screen import Screen
 from hicachectl.render.text import cell_width
-from hicachectl.render.tune_words import wanted_text
+from hicachectl.render.tune_words import hang, wanted_text
 from hicachectl.tuning.outcome import Checked, Verdict, VerifyReport
 from hicachectl.tuning.target import show_value
 
-__all__ = ["draw_verify"]
+__all__ = ["HINTS", "draw_verify"]
+
+HINTS = {
+    Verdict.DIFFERS: "hicachectl tune plan shows what it would take; whoever else writes it must stop first",
+    Verdict.UNKNOWN: "read it with the privilege it needs: sudo hicachectl tune verify",
+    Verdict.EXPIRED: "hicachectl tune plan, then apply; to keep it over boots: hicachectl tune unit",
+}
+"""What to do about each verdict that is not ok."""
 
 _SIGNS = {Verdict.DIFFERS: "x", Verdict.UNKNOWN: "?", Verdict.EXPIRED: "-"}
 _STYLES = {Verdict.DIFFERS: "error", Verdict.UNKNOWN: "warn", Verdict.EXPIRED: "warn"}
 
 
 def draw_verify(screen: Screen, report: VerifyReport, exit_code: int, skipped: Sequence[tuple[str, str]] = ()) -> None:
-    """Draw the verdicts, and the items that the plan itself skipped, which are not counted."""
+    """Draw the verdicts with reasons, likely writers and what to do, and the items that the plan itself skipped, which are not counted."""
     counts = [
         f"{report.count(v)} {v.value}"
         for v in Verdict
@@ -34,7 +41,10 @@ def draw_verify(screen: Screen, report: VerifyReport, exit_code: int, skipped: S
     else:
         _compact(screen, good)
     for name, reason in skipped:
-        screen.paragraph(f"  ! {name}  ", f"not checked, the plan skips it: {reason}")
+        hang(screen, f"  ! {name}  ", f"not checked, the plan skips it: {reason}")
+    for verdict, hint in HINTS.items():
+        if report.count(verdict):
+            hang(screen, f"  {_SIGNS[verdict]} -> ", hint)
     if not report.items:
         screen.print("  nothing of it is in place, so there is nothing to verify")
 
@@ -50,7 +60,7 @@ def _not_ok(screen: Screen, item: Checked) -> None:
 def _line(screen: Screen, sign: str, item: Checked, style: str | None) -> None:
     wanted, seen = wanted_text(item.target, item.wanted), show_value(item.target, item.seen)
     words = f"want {wanted}, see {seen}, rule {item.rule.value}, {item.source}"
-    screen.paragraph(f"  {sign} {item.id}  ", words, style)
+    hang(screen, f"  {sign} {item.id}  ", words, style)
 
 
 def _compact(screen: Screen, items: list[Checked]) -> None:

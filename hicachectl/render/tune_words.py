@@ -10,7 +10,10 @@ from hicachectl.render.text import cell_width, pad
 from hicachectl.tuning.item import Item, ItemKind, Owner
 from hicachectl.tuning.target import Target, Value, show_value
 
-__all__ = ["change_text", "grouped", "head_line", "kinds_text", "owner_text", "place_of", "places", "short_id", "values_text", "wanted_text"]  # fmt: skip
+__all__ = [
+    "change_text", "grouped", "hang", "head_line", "kinds_text", "owner_text", "place_of", "places", "short_id", "spread",
+    "values_text", "wanted_text",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -79,6 +82,35 @@ def head_line(screen: Screen, sign: str, cells: Sequence[tuple[str, int]], tail:
     else:
         screen.print(line.rstrip(), style)
         screen.paragraph(" " * 6, tail, style)
+
+
+def hang(screen: Screen, label: str, text: str, style: str | None = None, *, indent: int = 6) -> None:
+    """Print `label` and `text`, later lines `indent` cells in, however long the label is. A word is never cut."""
+    lines: list[str] = []
+    line = label
+    room = False
+    for word in text.split():
+        longer = f"{line} {word}" if room else f"{line}{word}"
+        if room and cell_width(longer) > screen.width:
+            lines.append(line)
+            line = " " * indent + word
+        else:
+            line = longer
+        room = True
+    screen.print("\n".join([*lines, line]), style)
+
+
+def spread(screen: Screen, parts: Sequence[str], style: str | None = None) -> None:
+    """Put parts beside each other, two spaces apart, and go on in the next line where one does not fit."""
+    line = ""
+    for part in parts:
+        longer = f"{line}  {part}" if line else part
+        if line and cell_width(longer) > screen.width:
+            screen.print(line, style)
+            line = f"  {part}"
+        else:
+            line = longer
+    screen.print(line, style)
 
 
 def kinds_text(counts: dict[str, int]) -> str:

@@ -18,7 +18,11 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """Every case of one command, and a last line that counts them."""
     folder = tmp_path_factory.mktemp(f"tune-{request.param}")
     ran = subprocess.run(
-        [sys.executable, str(CHILD), str(folder), request.param], capture_output=True, text=True, timeout=280, check=False
+        [sys.executable, str(CHILD), str(folder), request.param],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr
     return request.param, [json.loads(line) for line in ran.stdout.splitlines()]

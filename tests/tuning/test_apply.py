@@ -269,7 +269,10 @@ def test_a_read_only_sys_is_not_written(tmp_path: Path) -> None:
     host = make_host(tmp_path)
     plan = host.session.plan(choose())
     table = host.root.at("/proc/self/mountinfo")
-    lines = [line.replace(" rw,", " ro,").replace(" rw ", " ro ") if " /sys " in line else line for line in table.read_text().splitlines()]
+    lines = [
+        line.replace(" rw,", " ro,").replace(" rw ", " ro ") if " /sys " in line else line
+        for line in table.read_text().splitlines()
+    ]
     table.write_text("\n".join(lines) + "\n")
     assert "/sys is mounted read-only" in str(refusal(host, Unsupported, plan))
 
@@ -355,7 +358,10 @@ def test_the_host_lock_holds_across_state_folders(tmp_path: Path) -> None:
     host.root.at("/run").mkdir(exist_ok=True)
     plan = host.session.plan(choose())
     host.state.prepare()
-    with hold_lock(host.state, host.root, who="another", clock_text="now"), pytest.raises(PlanStale, match="another apply"):
+    with (
+        hold_lock(host.state, host.root, who="another", clock_text="now"),
+        pytest.raises(PlanStale, match="another apply"),
+    ):
         open_host(tmp_path / "host", state=tmp_path / "elsewhere").session.apply(plan, ApplyOptions())
 
 
