@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fakes.kernel import FakeKernel, FakeRoot
-from hosts.builder import HostSpec, build_root
-from hosts.shapes import describe
+from hosts.builder import GIB, Bus, Function, HostSpec, NodeSpec, Pcie, build_root, link
 
 from hicachectl.tuning.choices import Choice, Choices
 from hicachectl.tuning.host.model import Machine, SlotKind
@@ -102,6 +101,45 @@ KNOBS: tuple[Knob, ...] = (
     file_knob("numa.balancing", "/proc/sys/kernel/numa_balancing", Method.SYSCTL),
     ido_knob(),
 )
+CARDS = ("0000:21:00.0", "0000:41:00.0", "0000:61:00.0")
+"""The accelerators of `small_spec`; IDO is off on all."""
+
+
+def small_spec(**more: Any) -> HostSpec:
+    """One node, three accelerators on a root port each: few files, so that a test is quick."""
+    buses = tuple(
+        Bus(
+            f"0000:{address[5]}0",
+            (
+                Function(
+                    f"0000:{address[5]}0:01.0",
+                    node=0,
+                    driver="pcieport",
+                    link=link(16.0, 16),
+                    pcie=Pcie(port_type="root-port"),
+                    children=(
+                        Function(
+                            address,
+                            "120000",
+                            vendor="1d22",
+                            device="3684",
+                            revision="01",
+                            driver="kunlun",
+                            node=0,
+                            link=link(16.0, 16),
+                            pcie=Pcie(),
+                            bar_bytes=32 * GIB,
+                        ),
+                    ),
+                ),
+            ),
+        )
+        for address in CARDS
+    )
+    node = NodeSpec(0, cpus="0-3", memory_bytes=64 * GIB, free_bytes=48 * GIB, distances=(10,))
+    return HostSpec(nodes=(node,), buses=buses, hostname="small", **more)
+
+
 WANTED = {
     "thp.enabled": "always",
     "thp.defrag": "defer",
@@ -109,7 +147,7 @@ WANTED = {
     "numa.balancing": "1",
     "pcie.ido": "0x0300",
 }
-"""Each differs from what 8n8x-4up16 has, but for the accelerators that have IDO on."""
+"""Each differs from what `small_spec` has: seven changes."""
 
 
 def choose(wanted: dict[str, str] | None = None, **more: Any) -> Choices:
@@ -188,9 +226,9 @@ def open_host(folder: Path, *, state: Path | None = None, **more: Any) -> TunedH
 
 
 def make_host(tmp_path: Path, spec: HostSpec | None = None, **more: Any) -> TunedHost:
-    """Write 8n8x-4up16, or `spec`, below `tmp_path` and open it."""
+    """Write `small_spec`, or another, below `tmp_path` and open it."""
     folder = tmp_path / "host"
-    build_root(folder, spec or describe("8n8x-4up16"))
+    build_root(folder, spec or small_spec())
     return open_host(folder, **more)
 
 

@@ -203,7 +203,7 @@ class _Run:
     def undo_all(self, reason: str) -> dict[str, UndoResult]:
         """Put back everything written so far, read each once more, and end the record. Changes the host; raises nothing."""
         entries = list(self.written.values())
-        undone = {u.id: u for u in put_back(entries, hands=self.hands, journal=self.journal, force=True)}
+        undone = {u.id: u for u in put_back(entries, hands=self.hands, journal=self.journal, at_once=True)}
         results = {}
         for entry in entries:
             undo = undone[entry.item]

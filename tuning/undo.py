@@ -23,23 +23,25 @@ def put_back(
     hands: Hands,
     journal: Journal | None,
     force: bool = False,
+    at_once: bool = False,
     on_undo: Callable[[Undo], None] = lambda undo: None,
 ) -> tuple[Undo, ...]:
     """Put every entry's old value back, last write first, and read it back. Changes the host and the journal.
 
     What holds the old value already is left; what holds neither ours nor the old one was changed since by somebody else
     and is left too, unless `force`. Never stops at a failure: the rest is put back all the same, and each says how it
-    ended. `journal` None or full: the value is put back without a record, for the host matters more than the record.
+    ended. `at_once` is for the run that made the writes a moment ago: it forces, and puts back whole registers, for bits of
+    others that changed with our write are its doing too; later only our bits are put back. `journal` None or full: the value is put back without a record, for the host matters more than the record.
     """
     found = []
     for entry in sorted(entries, key=lambda entry: entry.record, reverse=True):
-        undo = _one(entry, hands, journal, force)
+        undo = _one(entry, hands, journal, force or at_once, at_once)
         found.append(undo)
         on_undo(undo)
     return tuple(found)
 
 
-def _one(entry: Entry, hands: Hands, journal: Journal | None, force: bool) -> Undo:
+def _one(entry: Entry, hands: Hands, journal: Journal | None, force: bool, at_once: bool) -> Undo:
     target = entry.target
 
     def ended(result: UndoResult, present: object, reason: str | None = None) -> Undo:
@@ -51,7 +53,7 @@ def _one(entry: Entry, hands: Hands, journal: Journal | None, force: bool) -> Un
     if present.value is None:
         why = present.reason or "it cannot be read"
         return ended(UndoResult.LEFT, None, f"device gone: {why}" if why == GONE else why)
-    if same_bits(target, present.value, entry.old):
+    if present.value == entry.old if at_once else same_bits(target, present.value, entry.old):
         return ended(UndoResult.ALREADY, present.value)
     if not force and not same_bits(target, present.value, entry.new):
         reason = (
@@ -59,7 +61,7 @@ def _one(entry: Entry, hands: Hands, journal: Journal | None, force: bool) -> Un
             f"nor the old value ({show_value(target, entry.old)}): changed since"
         )
         return ended(UndoResult.CHANGED_SINCE, present.value, reason)
-    value = whole(target, present.value, entry.old)
+    value = entry.old if at_once else whole(target, present.value, entry.old)
     _note(journal, RecordKind.UNDO, entry.item, old=present.value, new=value)
     try:
         hands.write(target, value)

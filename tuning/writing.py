@@ -17,9 +17,11 @@ from hicachectl.tuning.host.pcie_caps import GONE
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.item import ReadBack
 from hicachectl.tuning.kernel import Kernel
-from hicachectl.tuning.target import Target, Value, show_value
+from hicachectl.tuning.target import Method, Target, Value, show_value
 
 __all__ = ["Hands", "ReadBackResult", "Stuck", "same_bits", "whole"]
+
+_CONFIG = frozenset((Method.PCI_CONFIG, Method.PCI_ECAP))
 
 
 class Stuck(str, Enum):
@@ -71,6 +73,9 @@ class Hands:
                 return ReadBackResult(stuck, found[-1] if found else None, fact.reason)
             found.append(fact.value)
         last = found[-1]
+        if not all(_others_same(target, value, new) for value in found):
+            reads = ", ".join(dict.fromkeys(show_value(target, value) for value in found))
+            return ReadBackResult(Stuck.NO, last, f"read back {reads}: bits that are not ours changed with the write")
         if all(same_bits(target, value, new) for value in found):
             return ReadBackResult(Stuck.YES, last, None)
         if all(same_bits(target, value, old) for value in found):
@@ -87,6 +92,13 @@ def same_bits(target: Target, a: Value, b: Value) -> bool:
     if register is not None and isinstance(a, int) and isinstance(b, int):
         return a & register.mask == b & register.mask
     return a == b
+
+
+def _others_same(target: Target, a: Value, b: Value) -> bool:
+    register = target.register
+    if target.method not in _CONFIG or register is None or not isinstance(a, int) or not isinstance(b, int):
+        return True  # elsewhere neighbours may be write-1-to-clear or move by themselves (docs/facts.md#smn)
+    return (a ^ b) & ~register.mask & ~register.never == 0
 
 
 def whole(target: Target, present: Value, wanted: Value) -> Value:

@@ -31,7 +31,7 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def test_every_step_was_a_case_and_every_child_died_of_sigkill(told: tuple[str, list[dict[str, Any]]]) -> None:
     _, (*cases, total) = told
     assert len(cases) == total["steps"] == 2 * total["records"]
-    assert total["records"] >= 14
+    assert total["records"] >= 16
     assert {case["status"] for case in cases} == {-9}
 
 
@@ -55,7 +55,7 @@ def test_status_names_the_item_that_was_cut_and_the_value_it_has(told: tuple[str
         assert cut == []
         assert any("its rollback was cut" in (case["reason"] or "") for case in cases)
         return
-    assert len(cut) == 12  # six changes, each before and after its write
+    assert len(cut) == 14  # seven changes, each before and after its write
     for before, after in zip(cut[::2], cut[1::2], strict=True):
         assert before["open_item"] == after["open_item"]
         assert "the host holds the old" in before["reason"]

@@ -21,8 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from hosts.builder import build_root
-from hosts.shapes import describe
-from tuned_host import TunedHost, choose, open_host
+from tuned_host import TunedHost, choose, open_host, small_spec
 
 from hicachectl.errors import HicacheError
 from hicachectl.tuning.apply import ApplyOptions
@@ -33,7 +32,7 @@ from hicachectl.tuning.rollback import still_in_place
 def main(folder: Path, what: str) -> None:
     """Print one line a case and a last one with the number of steps of an undisturbed run."""
     first = folder / "first"
-    build_root(first / "host", describe("sparse-ids"))
+    build_root(first / "host", small_spec())
     begin(first)
     steps = count(first, what)
     for number in range(len(steps)):

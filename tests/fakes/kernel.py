@@ -24,7 +24,7 @@ class Temper(str, Enum):
     REVERTS = "reverts"
     """The new value is read twice, then the old one again."""
     GARBLES = "garbles"
-    """Other bits than those written stick."""
+    """The first write sets a bit of somebody else too."""
     FALLS_OFF = "falls-off"
     """From the write on it reads all ones."""
     STICKS = "sticks"
@@ -106,8 +106,9 @@ class FakeKernel:
         old = at.read_bytes()[offset : offset + len(data)]
         if temper is Temper.REFUSES or (temper is Temper.STICKS and path in self.written):
             return
+        first = path not in self.written
         self.written.add(path)
-        if temper is Temper.GARBLES:
+        if temper is Temper.GARBLES and first:
             data = bytes(byte ^ 0x02 for byte in data)
         if temper is Temper.FALLS_OFF:
             at.write_bytes(b"\xff" * at.stat().st_size)
