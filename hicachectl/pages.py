@@ -73,8 +73,8 @@ PAGES: dict[str, Page] = {
     "tune": Page(
         (
             Example("hicachectl tune plan --output-file plan.json", "what would change, and the plan for apply"),
-            Example("sudo hicachectl tune apply plan.json", "make the changes, all of them or none"),
-            Example("sudo hicachectl tune", "on a terminal: look, show, ask, apply, verify"),
+            Example("hicachectl tune apply plan.json", "make the changes, all of them or none"),
+            Example("hicachectl tune", "on a terminal: look, show, ask, apply, verify"),
         ),
         exits=(0, 1, 2, 3, 4, 5, 6, 7, 8, 130, 143),
         changes_host="Yes, after a question or with --yes. Every value is recorded first: hicachectl tune rollback.",
@@ -97,11 +97,9 @@ PAGES: dict[str, Page] = {
     ),
     "tune apply": Page(
         (
-            Example("sudo hicachectl tune apply plan.json", "make the changes of a saved plan"),
+            Example("hicachectl tune apply plan.json", "make the changes of a saved plan"),
             Example("hicachectl tune apply plan.json --dry-run", "check everything, write nothing"),
-            Example(
-                "sudo hicachectl tune apply plan.json --yes --prove -o json", "keep only what gains, for a program"
-            ),
+            Example("hicachectl tune apply plan.json --yes --prove -o json", "keep only what gains, for a program"),
         ),
         exits=(0, 1, 2, 4, 5, 6, 7, 8, 130, 143),
         changes_host="Yes. Every value is recorded before it is written; undo: hicachectl tune rollback.",
@@ -116,25 +114,25 @@ PAGES: dict[str, Page] = {
     ),
     "tune status": Page(
         (
-            Example("sudo hicachectl tune status", "what is in place on this boot, by whom"),
-            Example("sudo hicachectl tune status -o json", "for a program; 3 when a run was cut short"),
+            Example("hicachectl tune status", "what is in place on this boot, by whom"),
+            Example("hicachectl tune status -o json", "for a program; 3 when a run was cut short"),
             Example("hicachectl tune status --state-dir state", "of runs recorded elsewhere"),
         ),
         exits=(0, 1, 2, 3, 4),
     ),
     "tune history": Page(
         (
-            Example("sudo hicachectl tune history", "every run, newest first"),
-            Example("sudo hicachectl tune history -o wide", "with the folders of the journals"),
-            Example("sudo hicachectl tune history -o tsv", "one line a run"),
+            Example("hicachectl tune history", "every run, newest first"),
+            Example("hicachectl tune history -o wide", "with the folders of the journals"),
+            Example("hicachectl tune history -o tsv", "one line a run"),
         ),
         exits=(0, 1, 2, 4),
     ),
     "tune rollback": Page(
         (
-            Example("sudo hicachectl tune rollback", "undo the last run that is in place"),
-            Example("sudo hicachectl tune rollback j-0003 --dry-run", "what would be put back"),
-            Example("sudo hicachectl tune rollback j-0003 --yes --force", "also what somebody else changed since"),
+            Example("hicachectl tune rollback", "undo the last run that is in place"),
+            Example("hicachectl tune rollback j-0003 --dry-run", "what would be put back"),
+            Example("hicachectl tune rollback j-0003 --yes --force", "also what somebody else changed since"),
         ),
         exits=(0, 1, 2, 3, 4, 7, 8),
         changes_host="Yes: it writes the recorded values back, the last change first.",

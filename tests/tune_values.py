@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 from hicachectl.tuning.choices import Choice, Choices
 from hicachectl.tuning.fingerprint import Fingerprint
@@ -21,6 +23,8 @@ from hicachectl.tuning.outcome import (
     VerifyReport,
 )
 from hicachectl.tuning.plan import About, Plan
+from hicachectl.tuning.plan_file import PLAN_SCHEMA
+from hicachectl.tuning.plan_json import plan_to_json
 from hicachectl.tuning.target import Method, Register, Rule, Target, Value
 
 THP = "/sys/kernel/mm/transparent_hugepage"
@@ -103,6 +107,11 @@ BARE = replace(
     items=ITEMS[:2],
 )
 EMPTY = replace(PLAN, id="p-00000004", items=())
+
+
+def save_plan(path: Path, plan: Plan = PLAN) -> None:
+    """Write a plan as `tune plan --output-file` does, without the envelope's other keys."""
+    path.write_text(json.dumps({"schema": PLAN_SCHEMA, "data": plan_to_json(plan)}))
 
 
 def ended(one: Item, result: ItemResult, seen: Value | None, reason: str | None = None, record: int | None = 2, proof: str | None = None) -> ItemOutcome:  # fmt: skip

@@ -62,6 +62,8 @@ class Desk:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.host: TunedHost = make_host(folder, knobs=(*KNOBS[:4], IdoWords()))
+        self.host.root.at(f"{THP}/enabled").write_text("[always] madvise never\n")
+        self.host.root.at(f"{THP}/defrag").write_text("always defer defer+madvise [madvise] never\n")
         self.plan = folder / "plan.json"
         self.in_use: str | None = None
 
