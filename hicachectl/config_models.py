@@ -245,7 +245,7 @@ class PcieTune(_Section):
 class AcsTune(_Section):
     """Access control of the ports above the accelerators."""
 
-    p2p_redirect: Literal["on", "off"] | None = Field(
+    p2p_redirect: Literal["off"] | None = Field(
         default=None,
         description="off lets peers talk below the root complex and loses isolation (--allow-isolation-loss); null = leave alone",
     )
@@ -283,9 +283,11 @@ class TuneConfig(_Section):
     limits: LimitsTune = Field(default=LimitsTune(), description="limits")
     recipes: str | None = Field(
         default=None,
-        pattern=r"^[a-z0-9][a-z0-9-]*(,[a-z0-9][a-z0-9-]*)*$",
-        description="ids of further recipes to use, such as those of a vendor; null = none",
-        json_schema_extra={"want": "ids of recipes separated by commas, or null"},
+        pattern=r"^[a-z0-9][a-z0-9-]*(=[A-Za-z0-9_.+-]+)?(,[a-z0-9][a-z0-9-]*(=[A-Za-z0-9_.+-]+)?)*$",
+        description="ids of further recipes to use, such as those of a vendor, each alone or with one of its words; null = none",
+        json_schema_extra={
+            "want": "ids of recipes separated by commas, such as vendor-order or vendor-order=strict, or null"
+        },
     )
 
 

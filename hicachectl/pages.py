@@ -43,7 +43,7 @@ PAGES: dict[str, Page] = {
             Example("hicachectl topo -o json --fail-on error", "for a program; exit code 3 when an error is found"),
             Example("hicachectl topo --root host.tar.zst -o wide", "a recorded host, with drivers and IOMMU"),
         ),
-        exits=(0, 1, 2, 3),
+        exits=(0, 1, 2, 3, 5),
     ),
     "topo matrix": Page(
         (

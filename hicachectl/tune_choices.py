@@ -6,15 +6,16 @@ choices = choices_of(effective, Permissions(bound=True), only=("thp",))
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 
 from hicachectl.config import Effective, Origin, OriginKind
-from hicachectl.config_keys import catalogue
+from hicachectl.config_keys import catalogue, nearest
 from hicachectl.errors import UsageError
 from hicachectl.tuning.choices import Choice, Choices
 
-__all__ = ["KEY_OF_KNOB", "Permissions", "choices_of", "knob_of_recipe"]
+__all__ = ["KEY_OF_KNOB", "Permissions", "choices_of"]
 
 _DECIDE_SEVERAL = ("tune.thp.sizes", "tune.recipes")
 
@@ -40,17 +41,28 @@ class Permissions:
         return tuple("--" + f.name.replace("_", "-") for f in fields(self) if getattr(self, f.name))
 
 
-def choices_of(effective: Effective, permissions: Permissions = Permissions(), only: tuple[str, ...] = ()) -> Choices:
+def choices_of(
+    effective: Effective,
+    permissions: Permissions = Permissions(),
+    only: tuple[str, ...] = (),
+    recipes: Mapping[str, tuple[str, str]] = MappingProxyType({}),
+) -> Choices:
     """Return what `tune plan` works from. Pure.
 
-    A knob whose key is null is not in it, so it is left alone. Raises UsageError for a word of `only` that cannot name
-    an item, or a recipe named twice.
+    `recipes` maps the id of each recipe there is to its knob and to the word it stands for when it is named alone. A knob
+    whose key is null is not in the choices, so it is left alone. Raises UsageError for a word of `only` that cannot name an
+    item, and for a recipe that is not there or is chosen twice.
     """
     profile = effective.profile or effective.base
+    wanted = dict(_single(effective))
+    for knob, choice in (*_sizes(effective), *_recipes(effective, recipes)):
+        if knob in wanted:
+            raise _twice(effective, choice, knob)
+        wanted[knob] = choice
     return Choices(
         profile=profile.name if profile is not None else "none",
         revision=profile.revision if profile is not None else 0,
-        wanted=dict(_wanted(effective)),
+        wanted=wanted,
         only=tuple(map(_checked_only, only)),
         bound=permissions.bound,
         allow_isolation_loss=permissions.allow_isolation_loss,
@@ -60,40 +72,46 @@ def choices_of(effective: Effective, permissions: Permissions = Permissions(), o
     )
 
 
-def knob_of_recipe(recipe: str) -> str:
-    """Return the name of the knob that uses a recipe: its first dash becomes a dot. Pure.
-
-    >>> knob_of_recipe("pcie-ido-request")
-    'pcie.ido-request'
-    """
-    return recipe.replace("-", ".", 1)
-
-
-def _wanted(effective: Effective) -> Iterator[tuple[str, Choice]]:
+def _single(effective: Effective) -> Iterator[tuple[str, Choice]]:
     for knob, key in KEY_OF_KNOB.items():
         value = effective.value(key)
         if value is not None:
             yield knob, _choice(effective, key, str(value))
-    for pair in _parts(effective, "tune.thp.sizes"):
-        size, _, word = pair.partition("=")
+
+
+def _sizes(effective: Effective) -> Iterator[tuple[str, Choice]]:
+    for size, _, word in _pairs(effective, "tune.thp.sizes"):
         yield f"thp.size.{size}", _choice(effective, "tune.thp.sizes", word)
-    for recipe in _parts(effective, "tune.recipes"):
-        yield knob_of_recipe(recipe), _choice(effective, "tune.recipes", "on")
 
 
-def _parts(effective: Effective, key: str) -> list[str]:
+def _recipes(effective: Effective, recipes: Mapping[str, tuple[str, str]]) -> Iterator[tuple[str, Choice]]:
+    key = "tune.recipes"
+    for name, _, word in _pairs(effective, key):
+        if name not in recipes:
+            near = nearest(name, recipes)
+            raise UsageError(
+                f"{key} names {name!r}, and there is no such recipe",
+                where=effective.origins[key].where,
+                why="recipes here: " + (", ".join(recipes) or "none"),
+                hint=f"did you mean {near!r}?" if near else "hicachectl tune recipe list",
+            )
+        knob, first = recipes[name]
+        yield knob, _choice(effective, key, word or first)
+
+
+def _pairs(effective: Effective, key: str) -> list[tuple[str, str, str]]:
     value = effective.value(key)
-    parts = [] if value is None else str(value).split(",")
-    names = [part.partition("=")[0] for part in parts]
-    taken = set(names) if key != "tune.recipes" else {name for name in names if knob_of_recipe(name) not in KEY_OF_KNOB}
-    if len(taken) != len(names):
-        raise UsageError(
-            f"{key} is {value!r}: one of them is given twice",
-            where=effective.origins[key].where,
-            why="a recipe with a setting of its own is chosen there" if key == "tune.recipes" else None,
-            hint="name each one once",
-        )
-    return parts
+    return [] if value is None else [part.partition("=") for part in str(value).split(",")]
+
+
+def _twice(effective: Effective, choice: Choice, knob: str) -> UsageError:
+    own = KEY_OF_KNOB.get(knob)
+    return UsageError(
+        f"{knob} is chosen twice",
+        where=choice.origin,
+        why=f"its own key {own} is set by {effective.origins[own]}" if own else "one list names it two times",
+        hint="name it once",
+    )
 
 
 def _choice(effective: Effective, key: str, value: str) -> Choice:

@@ -10,15 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hicachectl import __version__
+from hicachectl.tuning.holders import gate
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.kernel import Kernel, LiveKernel
+from hicachectl.tuning.proofs import prove_effect
+from hicachectl.tuning.prove import PROBES, Prover
 from hicachectl.tuning.session import Session
 from hicachectl.tuning.state import DEFAULT_STATE_DIR, StateDir
 
 if TYPE_CHECKING:
     from hicachectl.context import Context
 
-__all__ = ["live_session", "make_session", "utc_now", "who_calls"]
+__all__ = ["live_session", "make_session", "recipe_words", "utc_now", "who_calls"]
 
 
 def live_session(cli: Context, state_dir: Path | None, online: bool) -> Session:
@@ -42,7 +45,15 @@ def make_session(root: HostRoot, kernel: Kernel, state: StateDir, *, online: boo
         who=who_calls(),
         pid=os.getpid(),
         tool_version=__version__,
+        refuse=gate(root, online=online),
+        observe=lambda item: prove_effect(item, root),
+        measure=Prover().measure if PROBES else None,
     )
+
+
+def recipe_words(session: Session) -> dict[str, tuple[str, str]]:
+    """Return the knob of each recipe of a session and the word it stands for when it is named alone, by its id. Pure."""
+    return {}
 
 
 def utc_now() -> str:

@@ -55,6 +55,9 @@ PURE |= {
         "plan",
         "fingerprint",
         "knobs",
+        "gain",
+        "proofs.proof",
+        "proofs.huge_share",
         "sizing.plateau",
     )
 }

@@ -23,13 +23,22 @@ values:
 """
 
 
+RECIPES = {
+    "rc-order": ("rc.order", "relaxed"),
+    "amd-lclk-dpm": ("amd.lclk-dpm", "fixed"),
+    "pcie-ido-request": ("pcie.ido-request", "on"),
+}
+
+
 def choices(
     folder: Path, text: str = "", *, env: dict[str, str] | None = None, profile: str | None = None, **flags: str
 ) -> Choices:
     file = folder / "hicache.yaml"
     file.write_text(text)
     given = {f"tune.{name.replace('__', '.')}": value for name, value in flags.items()}
-    return choices_of(load_config(given, env=env or {}, path=file, profile=profile, base_profile=BASE_PROFILE))
+    return choices_of(
+        load_config(given, env=env or {}, path=file, profile=profile, base_profile=BASE_PROFILE), recipes=RECIPES
+    )
 
 
 def test_every_tune_key_has_a_knob_and_kv_host_says_something_of_each() -> None:
@@ -69,16 +78,18 @@ def test_null_in_any_place_leaves_a_setting_alone_and_the_origin_says_who(tmp_pa
 
 
 def test_sizes_and_recipes_become_a_knob_each(tmp_path: Path) -> None:
-    found = choices(tmp_path, thp__sizes="64kB=madvise,2048kB=inherit", recipes="rc-order-policy,amd-lclk-dpm").wanted
+    found = choices(tmp_path, thp__sizes="64kB=madvise,2048kB=inherit", recipes="rc-order=strict,amd-lclk-dpm").wanted
     assert (found["thp.size.64kB"].value, found["thp.size.2048kB"].value) == ("madvise", "inherit")
-    assert (found["rc.order-policy"].value, found["amd.lclk-dpm"].value) == ("on", "on")
+    assert (found["rc.order"].value, found["amd.lclk-dpm"].value) == ("strict", "fixed")
 
 
 @pytest.mark.parametrize(
     ("name", "value", "what"),
     [
         ("thp__sizes", "64kB=madvise,64kB=never", "twice"),
-        ("recipes", "rc-a,rc-a", "twice"),
+        ("recipes", "rc-order,rc-order=strict", "twice"),
+        ("recipes", "rc-odrer", "no such recipe"),
+        ("acs__p2p_redirect", "on", "not off or null"),
         ("recipes", "pcie-ido-request", "twice"),
         ("thp__sizes", "64=madvise", "not SIZE=WORD"),
         ("pcie__read_request", "1000", "not 128, 256"),

@@ -18,7 +18,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from hicachectl.errors import HostError, InvariantBroken
+from hicachectl.errors import HostError, InvariantBroken, UsageError
 from hicachectl.tuning.plan_json import target_from_json, target_to_json
 from hicachectl.tuning.state import fsync_folder
 from hicachectl.tuning.target import Target, Value
@@ -251,7 +251,7 @@ def read_journal(folder: Path) -> JournalText:
             if record.kind is RecordKind.INTENT:
                 target_from_json(record.fields["target"])
                 record.fields["old"], record.fields["new"]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
             raise InvariantBroken(
                 f"not a journal record: {error}",
                 where=f"{path}:{number}",

@@ -22,6 +22,7 @@ from hicachectl.profiles import profile_names
 from hicachectl.registry import PLANNED
 
 if TYPE_CHECKING:
+    from hicachectl.tune_choices import Permissions
     from hicachectl.tuning.choices import Choices
     from hicachectl.tuning.plan import Plan
     from hicachectl.tuning.session import Session
@@ -144,9 +145,8 @@ def plan(
     }  # fmt: skip
     cli: Context = ctx.obj
     permissions = Permissions(bound, allow_isolation_loss, online, persist_files)
-    choices = _choices(cli, flags, profile, tuple(only or ()), permissions)
     session = cli.tune_session(online=online)
-    made = session.plan(choices)
+    made = session.plan(_choices(cli, session, flags, profile, tuple(only or ()), permissions))
     cli.subject = made.id
     result = _plan_result(made, exit_code=exit_code)
     origin = origin_of(session.root)
@@ -244,7 +244,7 @@ def _guide(
             code="HC-NEED-YES",
         )
     session = cli.tune_session(state_dir)
-    made = session.plan(_choices(cli, flags, profile, only, Permissions(bound)))
+    made = session.plan(_choices(cli, session, flags, profile, only, Permissions(bound)))
     cli.subject = made.id
     talk = cli.output.stdout if tune_apply.streams(cli) else cli.output.stderr
     _draw_plan(cli, talk, session, made, saved=None)
@@ -272,15 +272,21 @@ def _guide(
         raise error
 
 
-def _choices(cli: Context, flags: dict[str, Text], profile: Text, only: tuple[str, ...], permissions: Any) -> Choices:
+def _choices(
+    cli: Context,
+    session: Session,
+    flags: dict[str, Text],
+    profile: Text,
+    only: tuple[str, ...],
+    permissions: Permissions,
+) -> Choices:
     from hicachectl.config import BASE_PROFILE, load_config
     from hicachectl.tune_choices import choices_of
+    from hicachectl.tune_session import recipe_words
 
     given = {f"tune.{name}": value for name, value in flags.items()}
-    effective = load_config(
-        given, env=cli.environ, path=cli.config_path, profile=profile, base_profile=BASE_PROFILE
-    )  # fmt: skip
-    return choices_of(effective, permissions, only)
+    effective = load_config(given, env=cli.environ, path=cli.config_path, profile=profile, base_profile=BASE_PROFILE)
+    return choices_of(effective, permissions, only, recipe_words(session))
 
 
 def _plan_result(made: Plan, *, exit_code: bool) -> Result:

@@ -52,7 +52,7 @@ def seen(name: str) -> Seen:
 
 def topology(screen: Screen, name: str) -> None:
     one = machine(name)
-    findings = judge(one)
+    findings = judge(one, recorded=True)
     shown = [Diagnostic(f.code, Severity(f.severity), f.message, f.subject, f.hint, f.source) for f in findings]
     place = placements(one) if any(d.kind == "accelerator" for d in one.devices) else ()
     draw_topology(screen, Topology(one, shown, flatten(one)["facts"], seen(name), place))

@@ -33,7 +33,7 @@ from hicachectl.tuning.host.facts import Fact, unknown
 from hicachectl.tuning.host.model import Machine, SlotKind
 
 ROOT, CARD, NIC = "0000:10:01.0", "0000:11:00.0", "0000:51:00.0"
-SAY_WHAT_IS_UNKNOWN = {"HC-NODE-UNKNOWN", "HC-NEED-ROOT", "HC-SUSPENDED", "HC-DEVICE-GONE"}
+SAY_WHAT_IS_UNKNOWN = {"HC-NOTHING-READ", "HC-NODE-UNKNOWN", "HC-NEED-ROOT", "HC-SUSPENDED", "HC-DEVICE-GONE"}
 
 
 def of(code: str, value: Machine) -> list[Finding]:
@@ -241,6 +241,10 @@ CASES = (
         "HC-SUSPENDED", "note", lambda: card(runtime_status="suspended", config=unread(config(), "asleep")),
         lambda: lost_card("runtime_status"), ("suspended", "active"),
     ),
+    Case(
+        "HC-NOTHING-READ", "error", lambda: unread(machine()), lambda: lost_card("vendor"),
+        ("no NUMA node", "no PCI device"),
+    ),
     Case("HC-VF", "note", lambda: card(is_vf=True), lambda: lost_card("is_vf"), ("virtual",)),
 )  # fmt: skip
 
@@ -283,9 +287,44 @@ def test_a_machine_with_nothing_wrong_has_nothing_but_its_node_mode_to_tell() ->
 
 def test_a_machine_of_which_nothing_could_be_read_is_not_called_good_or_bad() -> None:
     told = {finding.code for finding in judge(unread(machine()))}
+    assert "HC-NOTHING-READ" in told
     assert told <= SAY_WHAT_IS_UNKNOWN
     told = {finding.code for finding in judge(unread(machine(), "permission denied"))}
     assert "HC-NEED-ROOT" in told
+
+
+@pytest.mark.parametrize(
+    ("code", "value", "live", "recorded"),
+    [
+        ("HC-NEED-ROOT", short, "sudo hicachectl topo", "take the snapshot as root: sudo hicachectl topo snapshot FILE.tar.zst"),
+        (
+            "HC-NEED-ROOT", lambda: unread(machine(), "permission denied"), "sudo hicachectl topo",
+            "take the snapshot as root: sudo hicachectl topo snapshot FILE.tar.zst",
+        ),
+        (
+            "HC-SUSPENDED", lambda: card(runtime_status="suspended", config=unread(config(), "asleep")),
+            "hicachectl topo --wake", "take it awake: hicachectl topo snapshot FILE.tar.zst --wake",
+        ),
+        (
+            "HC-NOTHING-READ", lambda: unread(machine()), "ls /sys/devices/system/node /sys/bus/pci/devices",
+            "hicachectl topo snapshot FILE.tar.zst",
+        ),
+    ],
+)  # fmt: skip
+def test_advice_for_a_recording_is_to_take_it_again_where_it_was_taken(
+    code: str, value: Callable[[], Machine], live: str, recorded: str
+) -> None:
+    assert {f.hint for f in judge(value()) if f.code == code} == {live}
+    assert {f.hint for f in judge(value(), recorded=True) if f.code == code} == {recorded}
+
+
+def test_one_node_or_one_device_that_was_read_is_not_nothing() -> None:
+    whole, nothing = machine(), unread(machine())
+    nodes = replace(nothing, numa=replace(nothing.numa, nodes=whole.numa.nodes[:1]), devices=())
+    devices = replace(nothing, numa=replace(nothing.numa, nodes=()), devices=whole.devices[:1])
+    assert of("HC-NOTHING-READ", nodes) == of("HC-NOTHING-READ", devices) == []
+    for empty in (replace(nothing, devices=()), replace(nothing, numa=replace(nothing.numa, nodes=()), devices=())):
+        assert len(of("HC-NOTHING-READ", empty)) == 1
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -18,9 +18,15 @@ _MAX_BYTES = 16 << 20
 
 def find_pci_ids(root: HostRoot) -> Fact[str]:
     """Return the path of the first pci.ids there is; never the one of another machine than `root`."""
+    denied: Fact[str] | None = None
     for path in PATHS:
-        if root.exists(path):
+        there = root.there(path)
+        if there.value:
             return known(path, path)
+        if there.value is None and denied is None:
+            denied = unknown(path, there.reason or "not known")
+    if denied is not None:
+        return denied
     packed = next((f"{path}.gz" for path in PATHS if root.exists(f"{path}.gz")), None)
     if packed is not None:
         return unknown(packed, "only a packed pci.ids.gz is installed")
