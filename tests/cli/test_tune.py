@@ -5,8 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import stat
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ import jsonschema
 import pytest
 from cli_runner import QUIET, Ran, Terminal
 from fakes.kernel import Temper
+from tune_values import save_plan
 from tuned_host import KNOBS, TunedHost, accelerators, ido_knob, make_host
 
 from hicachectl.app import run_cli
@@ -317,13 +321,23 @@ def test_until_stops_after_the_named_change(desk: Desk) -> None:
     assert [item["id"] for item in document(ran, "tune-apply")["items"]] == changes[:2]
 
 
-def test_a_denied_write_is_4_before_anything_is_written(desk: Desk) -> None:
+def test_a_denied_write_is_4_names_the_file_and_writes_nothing(desk: Desk) -> None:
     import errno
 
     desk.make_plan()
     desk.host.kernel.refused[f"{THP}/defrag"] = errno.EACCES
     ran = desk.call("tune", "apply", "PLAN", "--yes")
     assert (ran.code, desk.host.kernel.log) == (4, [])
+    assert f"{THP}/defrag" in ran.err
+
+
+def test_without_the_capability_apply_is_4_and_names_it(desk: Desk) -> None:
+    desk.make_plan()
+    status = desk.host.root.at("/proc/self/status")
+    status.write_text(re.sub(r"CapEff:.*", f"CapEff:\t{0:016x}", status.read_text()))
+    ran = desk.call("tune", "apply", "PLAN", "--yes")
+    assert (ran.code, desk.host.kernel.log) == (4, [])
+    assert "CAP_SYS_ADMIN" in ran.err
 
 
 def test_lockdown_is_5_before_anything_is_written(desk: Desk) -> None:
@@ -475,3 +489,30 @@ def test_unit_prints_files_that_apply_the_plan_before_the_engine(desk: Desk) -> 
     ]
     assert f"w {THP}/defrag - - - - defer+madvise" in ran.out
     assert not desk.host.kernel.log
+
+
+# -- what it must do without ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words", [["plan"], ["plan", "-o", "json"], ["show", "plan.json"], ["unit", "plan.json"], ["status"]]
+)
+def test_tune_works_where_torch_and_numpy_cannot_be_imported(tmp_path: Path, words: list[str]) -> None:
+    save_plan(tmp_path / "plan.json")
+    program = (
+        "import sys; sys.modules['torch'] = sys.modules['numpy'] = None\n"
+        "from hicachectl.app import main\n"
+        "sys.argv = ['hicachectl', 'tune', *sys.argv[1:]]\n"
+        "main()"
+    )
+    line = [*words, *(["--state-dir", str(tmp_path / "state")] if words == ["status"] else [])]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *line],
+        cwd=tmp_path,
+        env=QUIET,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
