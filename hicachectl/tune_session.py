@@ -13,8 +13,11 @@ from hicachectl import __version__
 from hicachectl.tuning.holders import gate
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.kernel import Kernel, LiveKernel
+from hicachectl.tuning.knobs import Knob
+from hicachectl.tuning.knobs.recipe import RecipeKnob
 from hicachectl.tuning.proofs import prove_effect
 from hicachectl.tuning.prove import PROBES, Prover
+from hicachectl.tuning.recipe_load import load_recipes
 from hicachectl.tuning.session import Session
 from hicachectl.tuning.state import DEFAULT_STATE_DIR, StateDir
 
@@ -34,17 +37,20 @@ def live_session(cli: Context, state_dir: Path | None, online: bool) -> Session:
 
 
 def make_session(root: HostRoot, kernel: Kernel, state: StateDir, *, online: bool = False) -> Session:
-    """Make a session on any root with any kernel. Reads the recipes below the root."""
+    """Make a session on any root with any kernel. Reads the recipes below the root. Raises ProfileError, PermissionDenied."""
+    recipes = load_recipes(root=root)
+    knobs: tuple[Knob, ...] = (*map(RecipeKnob, recipes),)
     return Session(
         root=root,
         kernel=kernel,
         state=state,
-        knobs=(),
+        knobs=knobs,
         clock=utc_now,
         sleep=time.sleep,
         who=who_calls(),
         pid=os.getpid(),
         tool_version=__version__,
+        recipes={recipe.id: recipe.sha256 for recipe in recipes},
         refuse=gate(root, online=online),
         observe=lambda item: prove_effect(item, root),
         measure=Prover().measure if PROBES else None,
@@ -53,7 +59,11 @@ def make_session(root: HostRoot, kernel: Kernel, state: StateDir, *, online: boo
 
 def recipe_words(session: Session) -> dict[str, tuple[str, str]]:
     """Return the knob of each recipe of a session and the word it stands for when it is named alone, by its id. Pure."""
-    return {}
+    return {
+        knob.recipe.id: (knob.name, knob.recipe.words[0][0] if knob.recipe.words else "on")
+        for knob in session.knobs
+        if isinstance(knob, RecipeKnob)
+    }
 
 
 def utc_now() -> str:

@@ -5,10 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["METHODS_THAT_REPORT", "Method", "Register", "Rule", "Target", "Value", "agrees", "all_ones", "show_value"]
+__all__ = [
+    "ABSENT", "METHODS_THAT_REPORT", "Method", "Register", "Rule", "Target", "Value", "agrees", "all_ones", "show_value", "unit_offset",
+    "units_of",
+]  # fmt: skip
 
 Value = str | int
 """What a target holds: the selected word of a file or option, or a whole register."""
+
+ABSENT = "(absent)"
+"""What a file that we write whole reads as when it is not there: a value of its own, which a rollback puts back by removing it."""
 
 
 class Method(str, Enum):
@@ -65,6 +71,24 @@ class Target:
     def mask(self) -> int | None:
         """The bits that count when values are compared; None for words. Pure."""
         return None if self.register is None else self.register.mask
+
+
+def unit_offset(unit: int, number: int) -> int:
+    """Return the offset of a register that belongs to a unit (a socket, a node): the unit above bit 32, the number below. Pure.
+
+    >>> hex(unit_offset(1, 0x13B10118))
+    '0x113b10118'
+    """
+    return unit << 32 | number
+
+
+def units_of(offset: int) -> tuple[int, int]:
+    """Return (unit, number) of such an offset. Pure.
+
+    >>> units_of(0x113B10118)[0]
+    1
+    """
+    return offset >> 32, offset & 0xFFFFFFFF
 
 
 class Rule(str, Enum):

@@ -24,6 +24,8 @@ _NOTHING = {"node": "of the whole host", "link": "no link registers decoded"}
 """Why a field that is no fact is null."""
 _CONFIG_ABOVE = {"ido_request": ("ido", "request"), "ido_completion": ("ido", "completion")}
 """Fields of the config space that have a place of their own in a device."""
+_PLACES = ("express_at", "acs_at")
+"""Where registers lie is nothing to report."""
 
 
 def flatten(machine: Machine, findings: Iterable[object] = (), placements: Iterable[object] = ()) -> Data:
@@ -144,7 +146,8 @@ def _device(flat: _Flat, device: PciDevice, pointer: str) -> Data:
 
 def _config(flat: _Flat, config: ConfigSpace, pointer: str) -> Data | None:
     """The config space, or null with one reason where nothing of it could be decoded."""
-    inside = [name for name in names_of(ConfigSpace) if name not in _CONFIG_ABOVE and name != "relaxed_ordering"]
+    elsewhere = {*_CONFIG_ABOVE, *_PLACES, "relaxed_ordering"}
+    inside = [name for name in names_of(ConfigSpace) if name not in elsewhere]
     decoded = [getattr(config, name) for name in inside if name != "readable_bytes"]
     facts = [found for found in decoded if isinstance(found, Fact)]
     if all(found.value is None for found in facts) and len({found.reason for found in facts}) == 1:

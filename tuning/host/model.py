@@ -182,6 +182,10 @@ class ConfigSpace:
     device_control: Fact[int] = _NOT_READ
     device_control_2: Fact[int] = _NOT_READ
     device_capabilities_2: Fact[int] = _NOT_READ
+    express_at: int | None = None
+    """Where the PCI Express capability starts, in bytes; None where `port_type` is unknown, whose reason says why."""
+    acs_at: int | None = None
+    """Where the access control capability starts; None where `acs_control` is unknown."""
 
 
 @dataclass(frozen=True)

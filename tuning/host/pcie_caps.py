@@ -71,7 +71,7 @@ def unread_config(source: str, reason: str, readable: Fact[int] | None = None, d
         extended_tag=nothing, ten_bit_tag_requester=nothing, ido_request=nothing, ido_completion=nothing,
         no_ro_pr_pr_passing=nothing, aspm=nothing, acs_control=acs, acs_redirect=acs.then(_redirects),
         transactions_pending=nothing, link=Link(nothing, nothing, nothing, nothing), device_control=nothing,
-        device_control_2=nothing, device_capabilities_2=nothing,
+        device_control_2=nothing, device_capabilities_2=nothing, acs_at=_acs_at(data) if acs.is_known else None,
     )  # fmt: skip
 
 
@@ -132,6 +132,8 @@ def _decode(data: bytes, at: int, source: str) -> ConfigSpace:
         device_control=control,
         device_control_2=control_2,
         device_capabilities_2=capabilities_2,
+        express_at=at,
+        acs_at=_acs_at(data) if acs.is_known else None,
     )
 
 
@@ -178,21 +180,29 @@ class _Registers:
 def _acs(data: bytes, source: str) -> Fact[int]:
     if len(data) <= 256:
         return unknown(source, f"{len(data)} bytes of config were read: no extended space")
+    at = _acs_at(data)
+    if at is None:
+        return unknown(source, "no ACS capability")
+    control = _word(data, at + 6)
+    if control is None:
+        return unknown(source, "register lies outside what was read")
+    return known(control, f"{source} ECAP_ACS+6") if control != 0xFFFF else unknown(source, GONE)
+
+
+def _acs_at(data: bytes) -> int | None:
+    """Walk the extended capabilities to the one of access control."""
     at, walked = 0x100, set()
     for _ in range(_MAX_EXTENDED_STEPS):
         if at in walked or at < 0x100 or at + 4 > len(data):
-            break
+            return None
         walked.add(at)
         header = int.from_bytes(data[at : at + 4], "little")
         if header in (0, 0xFFFFFFFF):
-            break
+            return None
         if header & 0xFFFF == _ACS:
-            control = _word(data, at + 6)
-            if control is None:
-                return unknown(source, "register lies outside what was read")
-            return known(control, f"{source} ECAP_ACS+6") if control != 0xFFFF else unknown(source, GONE)
+            return at
         at = header >> 20 & 0xFFC
-    return unknown(source, "no ACS capability")
+    return None
 
 
 def _word(data: bytes, at: int) -> int | None:

@@ -16,7 +16,7 @@ from hicachectl.tuning.target import Target
 
 __all__ = ["READING_ORDER", "Knob"]
 
-READING_ORDER: tuple[str, ...] = ()
+READING_ORDER: tuple[str, ...] = ("recipe",)
 
 
 class Knob(Protocol):

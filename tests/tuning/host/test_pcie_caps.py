@@ -18,7 +18,7 @@ from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.model import ConfigSpace, Link
 from hicachectl.tuning.host.pcie_caps import GONE, NEEDS_ROOT, decode_config, find_capability
 
-REGISTERS = [f.name for f in fields(ConfigSpace) if f.name not in ("readable_bytes", "link")]
+REGISTERS = [f.name for f in fields(ConfigSpace) if f.name not in ("readable_bytes", "link", "express_at", "acs_at")]
 
 
 def reasons(space: ConfigSpace) -> set[str | None]:
@@ -330,3 +330,16 @@ def test_lspci_calls_a_short_dump_denied_where_we_need_root(tmp_path: Path) -> N
 def test_the_capability_is_found_where_the_helper_puts_it() -> None:
     assert find_capability(config(), 0x10) == (CAP, None)
     assert find_capability(config(), 0x05) == (None, "no capability 0x05")
+
+
+@pytest.mark.parametrize("acs", [None, 0x1D])
+def test_the_places_of_both_capabilities_lead_to_the_registers_that_were_decoded(acs: int | None) -> None:
+    data = config(acs=acs, devctl2=0x0309)
+    space = decode_config(data)
+    assert space.express_at is not None
+    assert int.from_bytes(data[space.express_at + 0x28 :][:2], "little") == space.device_control_2.value == 0x0309
+    assert (space.acs_at is None) == (acs is None)
+    if space.acs_at is not None:
+        assert int.from_bytes(data[space.acs_at + 6 :][:2], "little") == acs
+    short = decode_config(data[:64])
+    assert (short.express_at, short.acs_at) == (None, None)
