@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from hicachectl.tuning.host.root import HostRoot
     from hicachectl.tuning.session import Session
 
-OpenSession = Callable[["Context", "Path | None", bool], "Session"]
-"""Makes a `Session` on this context's host: with a state folder (None: the default one), with --online or without."""
+OpenSession = Callable[["Context", "Path | None", bool, bool], "Session"]
+"""Makes a `Session` on this context's host: with a state folder (None: the default one), with --online or without, and
+with the knobs and recipes that planning needs or without."""
 
 __all__ = ["Context", "OpenSession", "origin_of", "read_origin"]
 
@@ -86,13 +87,17 @@ class Context:
             self._host_root = open_root(self.root)
         return self._host_root
 
-    def tune_session(self, state_dir: Path | None = None, *, online: bool = False) -> Session:
-        """The host as `tune` works on it; `open_session` stands in for the live one where it is given. Raises UsageError."""
+    def tune_session(self, state_dir: Path | None = None, *, online: bool = False, plans: bool = True) -> Session:
+        """The host as `tune` works on it; `open_session` stands in for the live one where it is given.
+
+        `plans` False loads no recipe: what looks back or undoes must work also where one is broken. Raises UsageError, and
+        ProfileError for a recipe.
+        """
         if self.open_session is not None:
-            return self.open_session(self, state_dir, online)
+            return self.open_session(self, state_dir, online, plans)
         from hicachectl.tune_session import live_session
 
-        return live_session(self, state_dir, online)
+        return live_session(self, state_dir, online, plans)
 
     @property
     def debug(self) -> bool:

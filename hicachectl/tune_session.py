@@ -27,18 +27,23 @@ if TYPE_CHECKING:
 __all__ = ["live_session", "make_session", "recipe_words", "utc_now", "who_calls"]
 
 
-def live_session(cli: Context, state_dir: Path | None, online: bool) -> Session:
-    """Make the session of the host the command line looks at. Reads recipes and nothing else yet.
+def live_session(cli: Context, state_dir: Path | None, online: bool, plans: bool) -> Session:
+    """Make the session of the host the command line looks at. Reads recipes where it `plans`, and nothing else yet.
 
     Raises ProfileError for a recipe that is wrong, UsageError for a --root that is none.
     """
     root = cli.host_root()
-    return make_session(root, LiveKernel(root), StateDir(state_dir or DEFAULT_STATE_DIR), online=online)
+    return make_session(root, LiveKernel(root), StateDir(state_dir or DEFAULT_STATE_DIR), online=online, plans=plans)
 
 
-def make_session(root: HostRoot, kernel: Kernel, state: StateDir, *, online: bool = False) -> Session:
-    """Make a session on any root with any kernel. Reads the recipes below the root. Raises ProfileError, PermissionDenied."""
-    recipes = load_recipes(root=root)
+def make_session(
+    root: HostRoot, kernel: Kernel, state: StateDir, *, online: bool = False, plans: bool = True
+) -> Session:
+    """Make a session on any root with any kernel. Reads the recipes below the root, where it is to plan.
+
+    Raises ProfileError, PermissionDenied.
+    """
+    recipes = load_recipes(root=root) if plans else ()
     knobs: tuple[Knob, ...] = (*map(RecipeKnob, recipes),)
     return Session(
         root=root,

@@ -116,7 +116,7 @@ def rollback(
     from hicachectl.tuning.rehearsal import rehearse_rollback
 
     cli: Context = ctx.obj
-    session = cli.tune_session(state_dir)
+    session = cli.tune_session(state_dir, plans=False)
     foreseen = rehearse_rollback(session, run_id, force=force)
     cli.subject = foreseen.run_id
     lines = cli.output.stdout if streams(cli) else cli.output.stderr

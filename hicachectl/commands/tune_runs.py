@@ -44,7 +44,7 @@ def verify(
         raise UsageError(
             "PLAN and --run exclude each other", where="hicachectl tune verify", hint="give one of them"
         )  # fmt: skip
-    session = cli.tune_session(state_dir)
+    session = cli.tune_session(state_dir, plans=False)
     skipped: tuple[tuple[str, str], ...] = ()
     if file is None:
         report = session.verify(run)
@@ -73,7 +73,7 @@ def status(ctx: typer.Context, state_dir: StateDirOption = None) -> None:
     from hicachectl.tuning.status import last_in_place
 
     cli: Context = ctx.obj
-    session = cli.tune_session(state_dir)
+    session = cli.tune_session(state_dir, plans=False)
     states, folder = session.states(), str(session.state.path)
     current, origin = last_in_place(states), origin_of(session.root)
     busy = lock_holder(session.state)
@@ -97,7 +97,7 @@ def history(ctx: typer.Context, state_dir: StateDirOption = None) -> None:
     from hicachectl.tuning.status import last_in_place
 
     cli: Context = ctx.obj
-    session = cli.tune_session(state_dir)
+    session = cli.tune_session(state_dir, plans=False)
     states, folder = session.states(), str(session.state.path)
     current = last_in_place(states)
     data = runs_data(folder, states, current=None if current is None else current.run_id)

@@ -71,9 +71,9 @@ class Desk:
         self.plan = folder / "plan.json"
         self.in_use: str | None = None
 
-    def session(self, cli: Context, state_dir: Path | None, online: bool) -> Session:
+    def session(self, cli: Context, state_dir: Path | None, online: bool, plans: bool) -> Session:
         refuse = lambda item: None if online or not item.ordering else self.in_use  # noqa: E731
-        made = replace(self.host.session, refuse=refuse)
+        made = replace(self.host.session, refuse=refuse, knobs=self.host.session.knobs if plans else ())
         if not cli.flags.root:
             return made if state_dir is None else replace(made, state=StateDir(state_dir))
         return replace(made, root=cli.host_root())
