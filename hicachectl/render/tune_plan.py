@@ -146,7 +146,8 @@ def _reasons(screen: Screen, items: Sequence[Item]) -> None:
     for note in dict.fromkeys(note for item in items for note in item.notes):
         screen.paragraph(_DETAIL + "note: ", note)
     if screen.wide:
-        proof = f"proof: {first.proof}" if first.proof else "no proof of an effect exists here"
+        load = f"only a load shows its effect: {first.probe}" if first.probe else "nothing shows its effect but its value"
+        proof = f"proof: {first.proof}" if first.proof else load
         screen.paragraph(_DETAIL, f"{first.title}; source {first.source}; {proof}")
         for item in items:
             assert item.target is not None
