@@ -15,6 +15,8 @@ from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.kernel import Kernel, LiveKernel
 from hicachectl.tuning.knobs import Knob
 from hicachectl.tuning.knobs.recipe import RecipeKnob
+from hicachectl.tuning.knobs.table import MEMORY_KNOBS
+from hicachectl.tuning.owners import read_owners
 from hicachectl.tuning.proofs import prove_effect
 from hicachectl.tuning.prove import PROBES, Prover
 from hicachectl.tuning.recipe_load import load_recipes
@@ -44,7 +46,7 @@ def make_session(
     Raises ProfileError, PermissionDenied.
     """
     recipes = load_recipes(root=root) if plans else ()
-    knobs: tuple[Knob, ...] = (*map(RecipeKnob, recipes),)
+    knobs: tuple[Knob, ...] = (*MEMORY_KNOBS, *map(RecipeKnob, recipes)) if plans else ()
     return Session(
         root=root,
         kernel=kernel,
@@ -56,6 +58,7 @@ def make_session(
         pid=os.getpid(),
         tool_version=__version__,
         recipes={recipe.id: recipe.sha256 for recipe in recipes},
+        read_owners=read_owners,
         refuse=gate(root, online=online),
         observe=lambda item: prove_effect(item, root),
         measure=Prover().measure if PROBES else None,

@@ -68,6 +68,16 @@ PURE |= {
         "recipe_place",
         "recipe_rules",
         "host.pcie_caps",
+        "knobs.setting",
+        "knobs.thp_sizes",
+        "knobs.thp",
+        "knobs.khugepaged",
+        "knobs.tmpfs",
+        "knobs.numa_balancing",
+        "knobs.zone_reclaim",
+        "knobs.weighted_interleave",
+        "knobs.limits",
+        "knobs.table",
         "sizing.plateau",
     )
 }

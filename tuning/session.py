@@ -9,11 +9,11 @@ session.rollback("j-0001")
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hicachectl.errors import PlanStale, UsageError
-from hicachectl.tuning.access import read_target
+from hicachectl.tuning.access import read_doors, read_target
 from hicachectl.tuning.apply import ApplyOptions, Gain, Means, Observed, apply_plan, check_plan
 from hicachectl.tuning.choices import Choices
 from hicachectl.tuning.host.machine import read_boot_id
@@ -37,13 +37,17 @@ from hicachectl.tuning.writing import Hands
 __all__ = ["Session", "probe"]
 
 Owners = Mapping[str, tuple[Owner, ...]]
+ReadOwners = Callable[[HostRoot, Iterable[str]], Owners]
+"""Who else sets the places of these paths."""
 
 
-def probe(root: HostRoot, knobs: Sequence[Knob], choices: Choices, owners: Owners) -> Sight:
-    """Look at a host once: the machine, and every place the knobs must know. Reads the host, changes nothing."""
+def probe(root: HostRoot, knobs: Sequence[Knob], choices: Choices, read_owners: ReadOwners) -> Sight:
+    """Look at a host once: the machine, every place the knobs must know, who else sets it. Reads the host, changes nothing."""
     machine = read_machine(root)
-    targets = dict.fromkeys(target for knob in knobs for target in knob.targets(machine, choices))
-    return Sight(machine, {target: read_target(root, target) for target in targets}, owners)
+    targets = tuple(dict.fromkeys(target for knob in knobs for target in knob.targets(machine, choices)))
+    values = {target: read_target(root, target) for target in targets}
+    owners = read_owners(root, [target.path for target in targets])
+    return Sight(machine, values, owners, read_doors(root, targets))
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class Session:
     pid: int
     tool_version: str
     recipes: Mapping[str, str] = field(default_factory=dict)
-    read_owners: Callable[[HostRoot], Owners] = lambda root: {}
+    read_owners: ReadOwners = lambda root, paths: {}
     refuse: Callable[[Item], str | None] = lambda item: None
     observe: Callable[[Item], Observed | None] = lambda item: None
     measure: Callable[[Sequence[Item], Callable[[], None], Callable[[], None]], Gain] | None = None
@@ -72,7 +76,7 @@ class Session:
 
     def plan(self, choices: Choices) -> Plan:
         """Look at the host and plan. Reads the host, changes nothing."""
-        sight = probe(self.root, self.knobs, choices, self.read_owners(self.root))
+        sight = probe(self.root, self.knobs, choices, self.read_owners)
         about = About(self.tool_version, sight.machine.host.hostname.value, self.clock())
         return make_plan(sight, choices, self.knobs, recipes=self.recipes, about=about)
 
@@ -103,18 +107,19 @@ class Session:
         Raises UsageError when no run is there.
         """
         chosen = self._chosen(run_id, self.states())
-        text = read_journal(self.state.folder(chosen.run_id))
+        entries = read_journal(self.state.folder(chosen.run_id)).entries()
         return verify_entries(
             chosen.run_id,
-            text.entries(),
+            entries,
             root=self.root,
-            owners=self.read_owners(self.root),
+            owners=self.read_owners(self.root, [entry.target.path for entry in entries]),
             same_boot=not chosen.expired,
         )
 
     def verify_plan(self, plan: Plan) -> VerifyReport:
         """Compare the host with what a plan wants. Reads, changes nothing."""
-        return verify_plan(plan, root=self.root, owners=self.read_owners(self.root))
+        paths = [item.target.path for item in plan.items if item.target is not None]
+        return verify_plan(plan, root=self.root, owners=self.read_owners(self.root, paths))
 
     def rollback(
         self, run_id: str | None = None, *, force: bool = False, on_undo: Callable[[Undo], None] = lambda undo: None

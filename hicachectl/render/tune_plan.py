@@ -146,7 +146,9 @@ def _reasons(screen: Screen, items: Sequence[Item]) -> None:
     for note in dict.fromkeys(note for item in items for note in item.notes):
         screen.paragraph(_DETAIL + "note: ", note)
     if screen.wide:
-        load = f"only a load shows its effect: {first.probe}" if first.probe else "nothing shows its effect but its value"
+        load = (
+            f"only a load shows its effect: {first.probe}" if first.probe else "nothing shows its effect but its value"
+        )
         proof = f"proof: {first.proof}" if first.proof else load
         screen.paragraph(_DETAIL, f"{first.title}; source {first.source}; {proof}")
         for item in items:
@@ -192,7 +194,7 @@ def _told(screen: Screen, sign: str, word: str, items: Sequence[Item]) -> None:
         )  # fmt: skip
         if any(item.uplink for item in group):
             screen.paragraph(_DETAIL, " ".join(subjects))
-        if first.remedy:
+        if first.remedy and first.remedy != "nothing to do":
             screen.paragraph(_DETAIL + "-> ", first.remedy)
         for note in dict.fromkeys(note for item in group for note in item.notes):
             screen.paragraph(_DETAIL + "note: ", note)

@@ -113,7 +113,7 @@ def test_verify_names_what_differs_when_it_was_written_and_who_likely_did_it(tmp
         f"{THP}/enabled": (Owner("sysctl.d", "/etc/x", "never"), Owner("tuned", "throughput-performance", "madvise"))
     }
     tuned(tmp_path)
-    host = open_host(tmp_path / "host", read_owners=lambda root: owners)
+    host = open_host(tmp_path / "host", read_owners=lambda root, paths: owners)
     host.root.at(f"{THP}/enabled").write_text("always [madvise] never\n")
     (wrong,) = (item for item in host.session.verify().items if item.verdict is not Verdict.OK)
     assert (wrong.id, wrong.seen, wrong.wanted) == ("thp.enabled", "madvise", ("always",))

@@ -7,6 +7,7 @@ width; the caller gives the whole word.
 from __future__ import annotations
 
 from hicachectl.tuning.access.access import Access
+from hicachectl.tuning.access.doors import read_doors
 from hicachectl.tuning.access.mount import MountAccess
 from hicachectl.tuning.access.pci_config import PciConfigAccess
 from hicachectl.tuning.access.words import WordAccess
@@ -15,9 +16,9 @@ from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.kernel import Kernel
 from hicachectl.tuning.target import Method, Target, Value
 
-__all__ = ["ACCESS", "READING_ORDER", "read_target", "shell_line", "write_target"]
+__all__ = ["ACCESS", "READING_ORDER", "read_doors", "read_target", "shell_line", "write_target"]
 
-READING_ORDER: tuple[str, ...] = ("access", "words", "mount", "pci_config")
+READING_ORDER: tuple[str, ...] = ("access", "words", "mount", "pci_config", "doors")
 
 ACCESS: dict[Method, Access] = {
     Method.SYSFS: WordAccess(),
