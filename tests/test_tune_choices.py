@@ -12,6 +12,8 @@ from hicachectl.errors import UsageError
 from hicachectl.profiles_io import load_profile
 from hicachectl.tune_choices import KEY_OF_KNOB, Permissions, choices_of
 from hicachectl.tuning.choices import Choices
+from hicachectl.tuning.knobs.setting import leave_alone
+from hicachectl.tuning.knobs.table import MEMORY_KNOBS
 
 MINE = """\
 name: mine
@@ -115,3 +117,9 @@ def test_permissions_are_flags_and_only_takes_ids(tmp_path: Path) -> None:
     for word in ("", "@0000:95:00.0", "pcie@"):
         with pytest.raises(UsageError, match="names no setting"):
             choices_of(effective, only=(word,))
+
+
+def test_what_a_remedy_tells_to_set_is_a_key() -> None:
+    for knob in (*(k.name for k in MEMORY_KNOBS if k.name != "thp.size"), "thp.size.64kB", *KEY_OF_KNOB):
+        (key,) = (word for word in leave_alone(knob).split() if word.startswith("tune."))
+        assert key in catalogue(), knob

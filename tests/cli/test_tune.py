@@ -17,7 +17,8 @@ from typing import Any
 import jsonschema
 import pytest
 from cli_runner import QUIET, Ran, Terminal
-from fakes.kernel import Temper
+from fakes.kernel import FakeKernel, FakeRoot, Temper
+from hosts.builder import write_shape
 from tune_values import save_plan
 from tuned_host import KNOBS, TunedHost, accelerators, ido_knob, make_host
 
@@ -25,6 +26,7 @@ from hicachectl.app import run_cli
 from hicachectl.context import Context
 from hicachectl.envelope import unexplained_nulls
 from hicachectl.schemas_io import document_schema
+from hicachectl.tune_session import make_session
 from hicachectl.tuning.choices import Choice, Choices
 from hicachectl.tuning.host.model import Machine
 from hicachectl.tuning.host.read import read_machine
@@ -448,6 +450,36 @@ def test_a_file_of_the_screen_holds_every_line(desk: Desk, tmp_path: Path) -> No
     ran = desk.call("tune", "apply", "PLAN", "--yes", "--output-file", str(report))
     assert (ran.code, ran.out) == (0, "")
     assert report.read_text().count("\nok ") >= 1
+
+
+def test_the_knobs_and_recipes_there_are_plan_apply_verify_and_undo_on_a_made_up_host(desk: Desk) -> None:
+    """Everything real but the kernel; processes of a made-up host cannot be looked at, hence --online."""
+    root = FakeRoot(write_shape("8n8x-4up16", desk.folder / "8n8x-4up16"))
+    root.at(f"{THP}/defrag").write_text("always defer defer+madvise [madvise] never\n")
+    kernel, state = FakeKernel(root), StateDir(desk.folder / "real")
+    host = TunedHost(root, kernel, desk.host.session)
+
+    def session(cli: Context, state_dir: Path | None, online: bool, plans: bool) -> Session:
+        return make_session(root, kernel, state, online=online, plans=plans)
+
+    desk.session = session  # type: ignore[method-assign]
+    before = host.everything()
+    plan = desk.make_plan()["data"]
+    changes = {item["id"]: item for item in plan["items"] if item["kind"] == "change"}
+    assert {"thp.defrag", "thp.shmem", "pcie.ido-request@0000:63:00.0"} <= set(changes)
+    assert {i["knob"] for i in plan["items"]} >= {"pcie.ido-request", "rc.ordering-policy", "limits.memlock"}
+    assert desk.call("tune", "apply", "PLAN", "--yes").code == 8
+    applied = desk.call("tune", "apply", "PLAN", "--yes", "--online", "-o", "json")
+    data = document(applied, "tune-apply")
+    assert [item["id"] for item in data["items"]] == list(changes)
+    assert {item["result"] for item in data["items"]} == {"ok"}
+    assert all(item["seen"] == changes[item["id"]]["new"] for item in data["items"])
+    assert len(kernel.log) == len(changes)
+    assert desk.call("tune", "verify").code == 0
+    assert desk.call("tune", "verify", "PLAN").code == 0
+    assert desk.call("tune", "plan", "--exit-code").code == 0
+    assert desk.call("tune", "rollback", "--yes").code == 0
+    assert host.everything() == before
 
 
 # -- the guide and the unit -------------------------------------------------------------------------------------------
