@@ -180,13 +180,15 @@ def _same(screen: Screen, items: Sequence[Item]) -> None:
 
 
 def _told(screen: Screen, sign: str, word: str, items: Sequence[Item]) -> None:
-    """Draw what is not written: once a reason, with every place it holds for and what would help."""
+    """Draw what is not written: once a reason, with every place it holds for and what would help; a note once."""
+    told: set[str] = set()
     style = "warn" if sign == "!" else None
     for group in grouped(items, lambda item: (item.knob, item.reason, item.code, item.remedy)):
         first = group[0]
         subjects = [item.subject for item in group if item.subject is not None]
         where = [*places(group)] if any(item.uplink for item in group) else subjects
-        held = "" if all(item.old is None for item in group) else f"now {values_text(group)}: "
+        said = all(item.old is None or item.show(item.old) in (item.reason or "") for item in group)
+        held = "" if said else f"now {values_text(group)}: "
         code = f" ({first.code})" if first.code else ""
         label = f"  {sign} {first.knob}  "
         hang(
@@ -197,7 +199,9 @@ def _told(screen: Screen, sign: str, word: str, items: Sequence[Item]) -> None:
         if first.remedy and first.remedy != "nothing to do":
             screen.paragraph(_DETAIL + "-> ", first.remedy)
         for note in dict.fromkeys(note for item in group for note in item.notes):
-            screen.paragraph(_DETAIL + "note: ", note)
+            if note not in told:
+                screen.paragraph(_DETAIL + "note: ", note)
+            told.add(note)
 
 
 def _two_settings(screen: Screen, plan: Plan) -> None:
