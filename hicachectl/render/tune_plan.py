@@ -7,6 +7,7 @@ complex does with it are two settings, and two items here.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -187,7 +188,7 @@ def _told(screen: Screen, sign: str, word: str, items: Sequence[Item]) -> None:
         first = group[0]
         subjects = [item.subject for item in group if item.subject is not None]
         where = [*places(group)] if any(item.uplink for item in group) else subjects
-        said = all(item.old is None or item.show(item.old) in (item.reason or "") for item in group)
+        said = all(item.old is None or _says(item.reason or "", item.show(item.old)) for item in group)
         held = "" if said else f"now {values_text(group)}: "
         code = f" ({first.code})" if first.code else ""
         label = f"  {sign} {first.knob}  "
@@ -202,6 +203,11 @@ def _told(screen: Screen, sign: str, word: str, items: Sequence[Item]) -> None:
             if note not in told:
                 screen.paragraph(_DETAIL + "note: ", note)
             told.add(note)
+
+
+def _says(reason: str, value: str) -> bool:
+    """Whether a reason names the value itself, not a longer word or number that holds it."""
+    return re.search(rf"(?<![\w=.]){re.escape(value)}(?![\w=])", reason) is not None
 
 
 def _two_settings(screen: Screen, plan: Plan) -> None:
