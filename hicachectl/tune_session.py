@@ -16,7 +16,6 @@ from hicachectl.tuning.kernel import Kernel, LiveKernel
 from hicachectl.tuning.knobs import Knob
 from hicachectl.tuning.knobs.recipe import RecipeKnob
 from hicachectl.tuning.knobs.table import MEMORY_KNOBS
-from hicachectl.tuning.owners import read_owners
 from hicachectl.tuning.proofs import prove_effect
 from hicachectl.tuning.prove import PROBES, Prover
 from hicachectl.tuning.recipe_load import load_recipes
@@ -58,7 +57,6 @@ def make_session(
         pid=os.getpid(),
         tool_version=__version__,
         recipes={recipe.id: recipe.sha256 for recipe in recipes},
-        read_owners=read_owners,
         refuse=gate(root, online=online),
         observe=lambda item: prove_effect(item, root),
         measure=Prover().measure if PROBES else None,

@@ -9,7 +9,7 @@ session.rollback("j-0001")
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hicachectl.errors import PlanStale, UsageError
@@ -25,6 +25,7 @@ from hicachectl.tuning.kernel import Kernel
 from hicachectl.tuning.knobs import Knob
 from hicachectl.tuning.lock import hold_lock, lock_holder
 from hicachectl.tuning.outcome import ApplyReport, ItemOutcome, RollbackReport, RunOutcome, RunState, Undo, VerifyReport
+from hicachectl.tuning.owners import read_owners
 from hicachectl.tuning.plan import About, Plan, make_plan
 from hicachectl.tuning.plan_json import plan_to_json
 from hicachectl.tuning.rollback import rollback_run
@@ -36,18 +37,15 @@ from hicachectl.tuning.writing import Hands
 
 __all__ = ["Session", "probe"]
 
-Owners = Mapping[str, tuple[Owner, ...]]
-ReadOwners = Callable[[HostRoot, Iterable[str]], Owners]
-"""Who else sets the places of these paths."""
+ReadOwners = Callable[[HostRoot, Sequence[str]], Mapping[str, tuple[Owner, ...]]]
 
 
-def probe(root: HostRoot, knobs: Sequence[Knob], choices: Choices, read_owners: ReadOwners) -> Sight:
-    """Look at a host once: the machine, every place the knobs must know, who else sets it. Reads the host, changes nothing."""
+def probe(root: HostRoot, knobs: Sequence[Knob], choices: Choices, owners: ReadOwners = read_owners) -> Sight:
+    """Look at a host once: the machine, and every place the knobs must know. Reads the host, changes nothing."""
     machine = read_machine(root)
     targets = tuple(dict.fromkeys(target for knob in knobs for target in knob.targets(machine, choices)))
     values = {target: read_target(root, target) for target in targets}
-    owners = read_owners(root, [target.path for target in targets])
-    return Sight(machine, values, owners, read_doors(root, targets))
+    return Sight(machine, values, owners(root, [target.path for target in targets]), read_doors(root, targets))
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class Session:
     pid: int
     tool_version: str
     recipes: Mapping[str, str] = field(default_factory=dict)
-    read_owners: ReadOwners = lambda root, paths: {}
+    read_owners: ReadOwners = read_owners
     refuse: Callable[[Item], str | None] = lambda item: None
     observe: Callable[[Item], Observed | None] = lambda item: None
     measure: Callable[[Sequence[Item], Callable[[], None], Callable[[], None]], Gain] | None = None
@@ -108,13 +106,8 @@ class Session:
         """
         chosen = self._chosen(run_id, self.states())
         entries = read_journal(self.state.folder(chosen.run_id)).entries()
-        return verify_entries(
-            chosen.run_id,
-            entries,
-            root=self.root,
-            owners=self.read_owners(self.root, [entry.target.path for entry in entries]),
-            same_boot=not chosen.expired,
-        )
+        owners = self.read_owners(self.root, [entry.target.path for entry in entries])
+        return verify_entries(chosen.run_id, entries, root=self.root, owners=owners, same_boot=not chosen.expired)
 
     def verify_plan(self, plan: Plan) -> VerifyReport:
         """Compare the host with what a plan wants. Reads, changes nothing."""

@@ -78,7 +78,7 @@ def test_the_same_look_and_choices_give_the_same_plan_and_change_nothing(
         host = opened(folder, spec)
         before = host.everything()
         choices = choose(wanted)
-        sight = probe(host.root, KNOBS, choices, lambda root, paths: {})
+        sight = probe(host.root, KNOBS, choices)
         about = host.session.plan(choices).about
         plans = [make_plan(sight, choices, KNOBS, recipes={}, about=about) for _ in range(2)]
         assert plans[0] == plans[1]

@@ -101,16 +101,18 @@ def judge_huge(name: str, expected: Expected, seen: Seen, what: str) -> Proof:
     if not expected.advised:
         if asked_for is False:
             return Proof(name, True, text, observed)
-        return Proof(
-            name, None, text, observed, f"no huge block was free, or others' faults failed too: {_numbers(seen)}"
-        )
+        return Proof(name, None, text, observed, f"they may have been asked for and not been had: {_numbers(seen)}")
     if asked_for is False:
         because = f" because of {seen.overruled_by}" if seen.overruled_by else ""
         return Proof(
             name, False, text, observed, f"the kernel did not try to give huge pages{because}: {_numbers(seen)}"
         )
     return Proof(
-        name, None, text, observed, f"no free huge block, memory is fragmented or at a limit: {_numbers(seen)}"
+        name,
+        None,
+        text,
+        observed,
+        f"asked for, and none could be had (memory is fragmented, or at a limit): {_numbers(seen)}",
     )
 
 
@@ -126,7 +128,8 @@ def _asked_for(blocks: int, seen: Seen) -> bool | None:
 def _numbers(seen: Seen) -> str:
     free = "unknown" if seen.free_blocks is None else str(seen.free_blocks)
     failed = "unknown" if seen.fallbacks is None else str(seen.fallbacks)
-    return f"failed huge faults {failed}, free huge blocks before {free}, {seen.asked_bytes // seen.huge_page_bytes} needed"
+    needed = seen.asked_bytes // seen.huge_page_bytes
+    return f"failed huge faults {failed}, {needed} blocks needed, free ones of all nodes before {free}"
 
 
 def mib(n_bytes: int) -> str:
