@@ -67,9 +67,9 @@ def target_to_json(target: Target) -> dict[str, Any]:
 
 
 def plan_from_json(value: Any, *, where: str = "plan") -> Plan:
-    """Read a plan back. Pure. Raises UsageError with `where` and the JSON pointer of the first thing that is wrong."""
+    """Read a plan back; `facts`, which say why a null is null, are ignored. Pure. Raises UsageError with `where` and the JSON pointer of the first thing that is wrong."""
     at = _At(where, "")
-    top = at.mapping(value, ("id", "about", "choices", "fingerprint", "items"))
+    top = at.mapping(value, ("id", "about", "choices", "fingerprint", "items", "facts"), optional=("facts",))
     choices = at.inside("choices").mapping(top["choices"], _names(Choices, leave_out=("origins",)))
     wanted = at.inside("choices/wanted").mapping(choices["wanted"], None)
     printed = at.inside("fingerprint").mapping(top["fingerprint"], _names(Fingerprint))

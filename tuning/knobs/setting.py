@@ -157,6 +157,8 @@ def leave_alone(knob: str) -> str:
     >>> leave_alone("thp.enabled")
     'set tune.thp.enabled to null'
     """
+    if knob.startswith("thp.size."):
+        return f"leave {knob.removeprefix('thp.size.')} out of tune.thp.sizes"
     return f"set tune.{knob.replace('-', '_')} to null"
 
 

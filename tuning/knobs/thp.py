@@ -72,7 +72,7 @@ class ThpEnabled:
         notes = [f"effective for the huge size after this plan: {then}"]
         if own not in (None, "inherit"):
             notes[0] += (
-                f", which its own file says: this one does not reach it (tune.thp.size.{_huge_kib(sight)}kB: inherit)"
+                f", which its own file says: this one does not reach it (tune.thp.sizes: {_huge_kib(sight)}kB=inherit)"
             )
         if choice.value == "always":
             notes.append(

@@ -243,7 +243,7 @@ def test_the_file_above_proves_nothing_while_the_size_says_never(tmp_path: Path)
     assert (item.kind, item.proof) == (ItemKind.CHANGE, "")
     assert (
         "effective for the huge size after this plan: never" in item.notes[0]
-        and "thp.size.2048kB: inherit" in item.notes[0]
+        and "thp.sizes: 2048kB=inherit" in item.notes[0]
     )
 
 
