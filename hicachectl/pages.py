@@ -145,6 +145,23 @@ PAGES: dict[str, Page] = {
         ),
         exits=(0, 1, 2, 4),
     ),
+    "tune recipe": Page(
+        (
+            Example(
+                "hicachectl tune recipe list",
+                "every register and setting there is a recipe for, and whether it holds here",
+            ),
+            Example(
+                "hicachectl tune recipe show pcie-ido-request", "what it writes, what it risks, where that was read"
+            ),
+            Example(
+                "hicachectl tune recipe new hygon-write-order --output-file hygon-write-order.yaml",
+                "begin a recipe; validate names the blanks that are left",
+            ),
+            Example("hicachectl tune recipe validate hygon-write-order.yaml", "check a file, with line numbers"),
+            Example("hicachectl tune recipe checklist hygon", "what to ask the vendor for"),
+        )
+    ),
     "run": Page(
         (
             Example("hicachectl run", "a synthetic multi-turn workload, all three tiers, under a minute"),

@@ -67,6 +67,8 @@ PURE |= {
         "recipe_parse",
         "recipe_place",
         "recipe_rules",
+        "recipe_template",
+        "checklists",
         "host.pcie_caps",
         "knobs.setting",
         "knobs.thp_sizes",

@@ -43,6 +43,8 @@ READING_ORDER: tuple[str, ...] = (
     "owner_dirs",
     "owner_tuned",
     "owner_texts",
+    "recipe_template",
+    "checklists",
     "host",
     "findings",
     "finding",

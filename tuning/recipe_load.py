@@ -14,6 +14,7 @@ import errno
 import hashlib
 import os
 import stat
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hicachectl.errors import PermissionDenied, ProfileError, UsageError
@@ -23,7 +24,15 @@ from hicachectl.tuning.recipe import Recipe
 from hicachectl.tuning.recipe_parse import parse_fields
 from hicachectl.yaml_marks import MAX_FILE_BYTES, parse_marked
 
-__all__ = ["RECIPES_FOLDER", "load_recipes", "load_shipped", "parse_recipe", "read_trusted"]
+__all__ = [
+    "RECIPES_FOLDER",
+    "doubles",
+    "load_recipes",
+    "load_shipped",
+    "parse_recipe",
+    "read_recipe_file",
+    "read_trusted",
+]
 
 RECIPES_FOLDER = Path("/etc/hicachectl/recipes.d")
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -43,7 +52,8 @@ def load_recipes(
     if folder is not None:
         at = (root or HostRoot()).at(str(folder))
         recipes += [_sound(data, name) for name, data in _vendor_files(at, owner)]
-    _refuse_doubles(recipes)
+    for problem in doubles(recipes):
+        raise problem
     return tuple(recipes)
 
 
@@ -65,6 +75,39 @@ def parse_recipe(data: bytes, name: str, *, shipped: bool = False) -> tuple[Reci
         return None, [error]
     recipe, problems = parse_fields(doc, shipped=shipped, sha256=hashlib.sha256(data).hexdigest())
     return recipe, sorted(problems, key=_line)
+
+
+def doubles(recipes: Iterable[Recipe]) -> Iterator[ProfileError]:
+    """Yield a problem for each recipe that has the id or the knob of one before it. Pure."""
+    seen: dict[str, Recipe] = {}
+    for recipe in recipes:
+        for key, what in ((f"id {recipe.id}", "id"), (f"knob {recipe.knob}", "knob")):
+            other = seen.setdefault(key, recipe)
+            if other is not recipe:
+                kind = "shipped recipe" if other.shipped else "recipe"
+                yield ProfileError(
+                    f"has the {key}, as the {kind} {other.where} has",
+                    where=recipe.where,
+                    why="two recipes of one name could not be told apart in a plan or a journal",
+                    hint=f"give it another {what}, such as vendor-{recipe.id}",
+                )
+                break
+
+
+def read_recipe_file(path: Path) -> bytes:
+    """Return the bytes of any file, to be checked as a recipe. Reads the file. Raises UsageError, PermissionDenied."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise UsageError(
+            "no such file" if isinstance(error, FileNotFoundError) else "is a folder", where=str(path)
+        ) from error
+    except OSError as error:
+        raise _unreadable(error, path) from error
+    if len(data) > MAX_FILE_BYTES:
+        raise UsageError(f"is larger than the {MAX_FILE_BYTES} bytes a recipe may have", where=str(path))
+    return data
 
 
 def read_trusted(folder: int, name: str, shown: Path, owner: int) -> bytes:
@@ -150,21 +193,6 @@ def _unreadable(error: OSError, path: Path) -> UsageError | PermissionDenied:
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         return ProfileError("is a link, or no folder", where=str(path), hint="put the files themselves there")
     return ProfileError("cannot be read", where=str(path), why=error.strerror)
-
-
-def _refuse_doubles(recipes: list[Recipe]) -> None:
-    seen: dict[str, Recipe] = {}
-    for recipe in recipes:
-        for key, what in ((f"id {recipe.id}", "id"), (f"knob {recipe.knob}", "knob")):
-            other = seen.setdefault(key, recipe)
-            if other is not recipe:
-                kind = "shipped recipe" if other.shipped else "recipe"
-                raise ProfileError(
-                    f"has the {key}, as the {kind} {other.where} has",
-                    where=recipe.where,
-                    why="two recipes of one name could not be told apart in a plan or a journal",
-                    hint=f"give it another {what}, such as vendor-{recipe.id}",
-                )
 
 
 def _line(problem: ProfileError) -> int:

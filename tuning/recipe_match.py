@@ -15,16 +15,19 @@ from functools import cache
 from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.model import Machine, PciDevice, SlotKind, Uplink
 from hicachectl.tuning.recipe import CpuMatch, PciMatch, Recipe, Scope
+from hicachectl.tuning.target import Method
 
 __all__ = ["Place", "Places", "find_places", "fits_pattern", "kernel_numbers", "uplink_of"]
 
+_AMD_NODE, _MOST_NODES = "0000:00:{:02x}.0", 8
+_NODE_VENDORS = ("1022", "1d94")
 _LOCKDOWN_MISSING = "no such file"
 """Reason of a kernel that has no lockdown at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One place of a recipe. `subject` is an address, "socket1", "socket1.nbio2", "cpu3", or None for the host.
+    """One place of a recipe. `subject` is an address, "socket1", "socket1.nbio2", "node3.nbio0", "cpu3", or None for the host.
 
     `why_not` is set where the recipe does not hold there although the place is of its kind: too few share the uplink, or
     what decides could not be read.
@@ -34,6 +37,7 @@ class Place:
     device: PciDevice | None = None
     uplink: str | None = None
     socket: int | None = None
+    """Of an SMN register the node, of which a socket may have several."""
     cpu: int | None = None
     instance: int = 0
     why_not: str | None = None
@@ -152,6 +156,8 @@ def _places(recipe: Recipe, machine: Machine) -> tuple[tuple[Place, ...], str | 
     if scope is Scope.PER_CPU:
         cpus = sorted({cpu for node in machine.numa.nodes for cpu in node.cpus.value or ()})
         return tuple(Place(f"cpu{cpu}", cpu=cpu) for cpu in cpus), "no online CPU could be listed"
+    if recipe.reach.method is Method.SMN_DEBUGFS:
+        return _amd_nodes(recipe, machine), f"no node of AMD or Hygon is on the PCI bus ({_AMD_NODE.format(0x18)})"
     sockets = machine.numa.socket_cpus
     if not sockets.value:
         return (), f"the CPUs of each socket are not known ({sockets.reason or 'none listed'})"
@@ -162,6 +168,22 @@ def _places(recipe: Recipe, machine: Machine) -> tuple[tuple[Place, ...], str | 
         for i, cpus in enumerate(sockets.value) if cpus
         for n, instance in enumerate(recipe.reach.instances)
     ), None  # fmt: skip
+
+
+def _amd_nodes(recipe: Recipe, machine: Machine) -> tuple[Place, ...]:
+    """Return a place for each node of the processor, which need not be a socket: 0x18 + n on bus 0 is node n.
+
+    That is how Linux counts them (arch/x86/kernel/amd_node.c, docs/facts.md#smn).
+    """
+    there = {device.address for device in machine.devices if device.vendor.value in _NODE_VENDORS}
+    nodes = [n for n in range(_MOST_NODES) if _AMD_NODE.format(0x18 + n) in there]
+    if recipe.reach.scope is Scope.PER_SOCKET:
+        return tuple(Place(f"node{n}", socket=n) for n in nodes)
+    return tuple(
+        Place(f"node{n}.nbio{i}", socket=n, instance=instance)
+        for n in nodes
+        for i, instance in enumerate(recipe.reach.instances)
+    )
 
 
 def _functions(recipe: Recipe, machine: Machine) -> Iterable[Place]:

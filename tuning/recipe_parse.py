@@ -30,7 +30,7 @@ from hicachectl.tuning.recipe_rules import ACCESS_CONTROL, EXPRESS, RESERVED_ARE
 from hicachectl.tuning.target import METHODS_THAT_REPORT, Method, Value
 from hicachectl.yaml_marks import Marked
 
-__all__ = ["SCHEMA", "parse_fields"]
+__all__ = ["SCHEMA", "is_recipe_id", "parse_fields"]
 
 SCHEMA = "hicachectl.recipe/1"
 _KEYS = (
@@ -58,6 +58,15 @@ _LOCKDOWN = ("none", "integrity", "confidentiality")
 _ANCHORED = (Method.PCI_CONFIG, Method.PCI_ECAP)
 _MAX_U64 = (1 << 64) - 1
 _PATHS = {Method.SYSFS: "/sys/", Method.SYSCTL: "/proc/sys/", Method.MOUNT: "/"}
+
+
+def is_recipe_id(text: str) -> bool:
+    """Say whether a text can be the id of a recipe: small words with dashes between, none of them a knob of another kind. Pure.
+
+    >>> is_recipe_id("hygon-write-order"), is_recipe_id("thp-enabled"), is_recipe_id("X")
+    (True, False, False)
+    """
+    return _ID.fullmatch(text) is not None and text.partition("-")[0] not in RESERVED_AREAS
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hosts.machines import accelerator, change, lost, machine, nic, paired, port, uplink
+from hosts.machines import accelerator, change, device, lost, machine, nic, paired, port, uplink
 from recipe_looks import SHIPPED
 
 from hicachectl.tuning.host.model import Machine
-from hicachectl.tuning.recipe import CpuMatch, KernelMatch, PciMatch, Recipe, Scope
+from hicachectl.tuning.recipe import CpuMatch, KernelMatch, PciMatch, Reach, Recipe, Scope
 from hicachectl.tuning.recipe_match import Places, find_places, kernel_numbers, uplink_of
+from hicachectl.tuning.recipe_place import locate
+from hicachectl.tuning.target import Method, units_of
 
 IDO = SHIPPED["pcie-ido-request"]
 
@@ -133,7 +135,7 @@ def test_a_function_whose_uplink_is_not_known_is_a_place_with_that_reason() -> N
 
 def test_a_port_has_the_uplink_of_what_lies_below_it() -> None:
     one = paired()
-    by_address = {device.address: device for device in one.devices}
+    by_address = {d.address: d for d in one.devices}
     for address in ("0000:20:01.0", "0000:21:00.0", "0000:22:00.0", "0000:23:00.0"):
         found = uplink_of(one, by_address[address])
         assert found is not None
@@ -173,6 +175,22 @@ def test_scopes_without_functions_have_a_place_each() -> None:
         "socket1.nbio1",
     ]
     assert subjects(Scope.PER_CPU) == [f"cpu{i}" for i in range(8)]
+
+
+def test_an_smn_register_has_a_place_in_every_node_of_the_processor_and_its_address_there() -> None:
+    nodes = [device(f"0000:00:{0x18 + n:02x}.0", vendor="1d94", device="1460") for n in range(4)]
+    other = device("0000:00:1c.0", vendor="8086")
+    reach = Reach(Method.SMN_DEBUGFS, Scope.PER_NBIO, 0x13B10118, 32, instances=(0, 0x100000))
+    smn = replace(recipe(pci=None), reach=reach, mask=0x0100, value=0x0100, forbidden=0)
+    found = find_places(smn, machine(*nodes, other))
+    assert where(found) == [f"node{n}.nbio{i}" for n in range(4) for i in range(2)]
+    last = locate(smn, found.places[-1]).target
+    assert last is not None
+    assert last.path == "/sys/kernel/debug/x86/amd_smn/value"
+    assert last.register is not None
+    assert units_of(last.register.offset) == (3, 0x13C10118)
+    none = find_places(smn, machine(other))
+    assert (none.places, none.why_not) == ((), "no node of AMD or Hygon is on the PCI bus (0000:00:18.0)")
 
 
 def test_without_the_cpus_of_a_socket_there_is_no_place_and_a_reason() -> None:

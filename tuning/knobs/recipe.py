@@ -117,7 +117,7 @@ class RecipeKnob:
         if recipe.report is not None:
             return Verdict(ItemKind.REPORT, recipe.report.reason, recipe.report.remedy, recipe.report.code)
         if wanted is None:
-            return because(ItemKind.REPORT, "nobody asked for it", f"set {recipe.knob}: {recipe.words[0][0]}")
+            return because(ItemKind.REPORT, "nobody asked for it", f"hicachectl tune plan --recipes {recipe.id}")
         if spot is not None:
             return spot
         if place.why_not is not None:
