@@ -7,7 +7,10 @@ commands refuse --root before they come here.
 from __future__ import annotations
 
 import ctypes
+import errno
+import fcntl
 import os
+from pathlib import Path
 from typing import Protocol
 
 from hicachectl.tuning.host.root import HostRoot
@@ -22,8 +25,11 @@ _FLAGS = {"rw": 0, "ro": _MS_RDONLY, "nosuid": _MS_NOSUID, "nodev": _MS_NODEV, "
 class Kernel(Protocol):
     """What can be done to a host. Every write raises OSError with the kernel's errno when it refuses."""
 
-    def may_write(self, path: str) -> OSError | None:
-        """Open a file for writing and close it, without writing; return the error when that is refused."""
+    def may_write(self, path: str, *, make: bool = False) -> OSError | None:
+        """Open a file for writing and close it, without writing; return the error when that is refused.
+
+        `make` asks for a file that need not be there: then its folder must take one.
+        """
 
     def write_text(self, path: str, text: str) -> None:
         """Write a word to a settings file with one write(2)."""
@@ -34,6 +40,12 @@ class Kernel(Protocol):
     def remount(self, path: str, keep: tuple[str, ...], data: str) -> None:
         """Remount a tmpfs with new `data` (huge=advise); `keep` are the flags its mount has now (rw, nosuid, nodev), which a remount would drop."""
 
+    def ioctl(self, path: str, request: int, message: bytes) -> bytes:
+        """Send a message to a device with one ioctl(2); return it as the driver left it."""
+
+    def write_file(self, path: str, text: str | None) -> None:
+        """Replace a small file whole, so that a crash leaves the old or the new one; None removes it."""
+
 
 class LiveKernel:
     """The real calls, below `root`."""
@@ -41,8 +53,12 @@ class LiveKernel:
     def __init__(self, root: HostRoot) -> None:
         self._root = root
 
-    def may_write(self, path: str) -> OSError | None:
+    def may_write(self, path: str, *, make: bool = False) -> OSError | None:
         """Open the file for writing, write nothing, close it. Changes nothing; returns the kernel's refusal or None."""
+        if make:
+            folder = self._root.at(path).parent
+            allowed = os.access(folder, os.W_OK | os.X_OK)
+            return None if allowed else OSError(errno.EACCES, "no file can be made there", str(folder))
         try:
             os.close(os.open(self._root.at(path), os.O_WRONLY | os.O_CLOEXEC))
         except OSError as error:
@@ -92,6 +108,47 @@ class LiveKernel:
         if call(b"tmpfs", os.fsencode(path), b"tmpfs", flags, data.encode()) != 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), path)
+
+    def ioctl(self, path: str, request: int, message: bytes) -> bytes:
+        """Send the message, opened for reading and writing. Changes what the device makes of it. Raises OSError."""
+        handle = os.open(self._root.at(path), os.O_RDWR | os.O_CLOEXEC)
+        try:
+            answer = bytearray(message)
+            fcntl.ioctl(handle, request, answer)
+            return bytes(answer)
+        finally:
+            os.close(handle)
+
+    def write_file(self, path: str, text: str | None) -> None:
+        """Write beside the file, flush to disk, rename over it, flush the folder. Changes the host's files.
+
+        What lies at `path`, a link too, is replaced and not followed. Removing a file that is not there is no error.
+        Raises OSError.
+        """
+        at = self._root.at(path)
+        if text is None:
+            at.unlink(missing_ok=True)
+        else:
+            new = at.with_name(f".{at.name}.new")  # one name: what a crash left behind is written over
+            data = text.encode()
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            handle = os.open(new, flags, 0o644)
+            try:
+                os.fchmod(handle, 0o644)
+                _whole(os.write(handle, data), len(data), path)
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+            os.rename(new, at)
+        _sync_folder(at.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _whole(written: int, wanted: int, path: str) -> None:

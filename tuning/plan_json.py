@@ -114,8 +114,13 @@ def item_from_json(value: Any, *, at: _At | None = None) -> Item:
     owners = at.inside("owners").list(found["owners"])
     texts = ("id", "knob", "title", "why", "origin", "source", "undo", "privilege", "proof", "on_not_implemented")
     maybe = ("subject", "old_reason", "reason", "remedy", "code", "probe", "recipe", "recipe_sha256", "uplink")
+    kind = at.inside("kind").word(found["kind"], ItemKind)
+    if kind is ItemKind.CHANGE:
+        for name in ("target", "old", "wanted"):
+            if found[name] in (None, []):
+                raise at.inside(name).wrong("is empty, and a change needs it")
     return Item(
-        kind=at.inside("kind").word(found["kind"], ItemKind),
+        kind=kind,
         target=None if found["target"] is None else target_from_json(found["target"], at=at.inside("target")),
         old=None if found["old"] is None else at.inside("old").value(found["old"]),
         wanted=tuple(
@@ -145,6 +150,12 @@ def target_from_json(value: Any, *, at: _At | None = None) -> Target:
         names = _names(Register)
         numbers = at.inside("register").mapping(found["register"], names)
         register = Register(**{name: at.inside(f"register/{name}").number(numbers[name]) for name in names})
+        if register.width not in (8, 16, 32, 64):
+            raise at.inside("register/width").wrong(f"is {register.width}, not 8, 16, 32 or 64")
+        for name in ("offset", "mask", "never"):
+            bits = 64 if name == "offset" else register.width
+            if not 0 <= getattr(register, name) < 1 << bits:
+                raise at.inside(f"register/{name}").wrong(f"is {getattr(register, name)}, not a number of {bits} bits")
     return Target(at.inside("method").word(found["method"], Method), at.inside("path").text(found["path"]), register)
 
 

@@ -69,7 +69,8 @@ def check_writes(
                 hint="stop those processes, or add --online when the vendor says it is safe",
                 code="HC-IN-USE",
             )
-        error = kernel.may_write(target.path) if target.method is not Method.MOUNT else None
+        make = target.method is Method.MODULE_PARAM
+        error = kernel.may_write(target.path, make=make) if target.method is not Method.MOUNT else None
         if error is not None:
             raise _refused(item, error)
 

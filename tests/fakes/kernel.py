@@ -73,11 +73,11 @@ class FakeKernel:
     log: list[tuple[str, str]] = field(default_factory=list)
     written: set[str] = field(default_factory=set)
 
-    def may_write(self, path: str) -> OSError | None:
+    def may_write(self, path: str, *, make: bool = False) -> OSError | None:
         """Say whether a write would be let through."""
         if path in self.refused:
             return OSError(self.refused[path], os.strerror(self.refused[path]), path)
-        return LiveKernel(self.root).may_write(path)
+        return LiveKernel(self.root).may_write(path, make=make)
 
     def write_text(self, path: str, text: str) -> None:
         """Write a word; a file that lists its words takes only one of them and shows it in brackets."""
@@ -133,6 +133,16 @@ class FakeKernel:
                 after = f"{kind} {source} {','.join(words)}"
             lines.append(before + dash + after)
         table.write_text("\n".join(lines) + "\n")
+
+    def ioctl(self, path: str, request: int, message: bytes) -> bytes:
+        """Refuse: no device of a made-up host takes messages."""
+        raise OSError(errno.ENOTTY, os.strerror(errno.ENOTTY), path)
+
+    def write_file(self, path: str, text: str | None) -> None:
+        """Replace or remove a whole file."""
+        self._may(path)
+        self.log.append((path, "removed" if text is None else text))
+        LiveKernel(self.root).write_file(path, text)
 
     def _may(self, path: str) -> None:
         if path in self.refused:

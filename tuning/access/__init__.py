@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from hicachectl.tuning.access.access import Access
 from hicachectl.tuning.access.doors import read_doors
+from hicachectl.tuning.access.hsmp import HsmpAccess
+from hicachectl.tuning.access.module_param import ModuleParamAccess
 from hicachectl.tuning.access.mount import MountAccess
+from hicachectl.tuning.access.msr import MsrAccess
 from hicachectl.tuning.access.pci_config import PciConfigAccess
+from hicachectl.tuning.access.smn import SmnAccess
 from hicachectl.tuning.access.words import WordAccess
 from hicachectl.tuning.host.facts import Fact, unknown
 from hicachectl.tuning.host.root import HostRoot
@@ -18,7 +22,18 @@ from hicachectl.tuning.target import Method, Target, Value
 
 __all__ = ["ACCESS", "READING_ORDER", "read_doors", "read_target", "shell_line", "write_target"]
 
-READING_ORDER: tuple[str, ...] = ("access", "words", "mount", "pci_config", "doors")
+READING_ORDER: tuple[str, ...] = (
+    "access",
+    "words",
+    "mount",
+    "pci_config",
+    "doors",
+    "ways",
+    "msr",
+    "smn",
+    "hsmp",
+    "module_param",
+)
 
 ACCESS: dict[Method, Access] = {
     Method.SYSFS: WordAccess(),
@@ -26,7 +41,12 @@ ACCESS: dict[Method, Access] = {
     Method.MOUNT: MountAccess(),
     Method.PCI_CONFIG: PciConfigAccess(),
     Method.PCI_ECAP: PciConfigAccess(),
+    Method.MSR: MsrAccess(),
+    Method.SMN_DEBUGFS: SmnAccess(),
+    Method.HSMP: HsmpAccess(),
+    Method.MODULE_PARAM: ModuleParamAccess(),
 }
+"""Everything but firmware settings. The last four are used only where a recipe names them."""
 
 
 def read_target(root: HostRoot, target: Target) -> Fact[Value]:
