@@ -231,6 +231,7 @@ def _guide(
     cli: Context, flags: dict[str, Text], profile: Text, only: tuple[str, ...], bound: bool, yes: bool, dry_run: bool, state_dir: Path | None,
 ) -> None:  # fmt: skip
     """Plan, show, ask, apply, verify: one document at the end, and what happens on the way."""
+    from hicachectl.render.tune_apply import draw_applied, draw_summary
     from hicachectl.render.tune_verify import draw_verify
     from hicachectl.tune_choices import Permissions
     from hicachectl.tune_data import apply_data, explained, plan_data, verify_data
@@ -252,7 +253,7 @@ def _guide(
         "plan": plan_data(made), "apply": None, "apply_reason": "nothing has to be changed", "verify": None,
         "verify_reason": "nothing was applied",
     }  # fmt: skip
-    error = None
+    error = report = checked = None
     codes = [ExitCode.OK]
     if dry_run:
         data["apply_reason"] = "--dry-run"
@@ -260,6 +261,7 @@ def _guide(
         cli.confirm(f"Make these {len(made.changes)} changes on {made.about.host or 'this host'}?", yes=yes)
         report = tune_apply.run_apply(cli, session, made, ApplyOptions(), talk)
         data |= {"apply": apply_data(report), "apply_reason": None}
+        draw_summary(talk, report)
         error = report.error()
         if error is None:
             checked = session.verify(report.run_id) if report.run_id else session.verify_plan(made)
@@ -267,7 +269,18 @@ def _guide(
             draw_verify(talk, checked, int(codes[-1]))
             data |= {"verify": verify_data(checked), "verify_reason": None}
     result = Result("hicachectl.tune/1", data, facts=explained(data), exit_code=max(codes))
-    cli.emit(result if error is None else result.with_error(error), render=lambda screen, _: None)
+
+    def render(screen: Any, _: object) -> None:
+        """What was told on the way, once more in a file; on stdout it stands already."""
+        if screen is talk:
+            return
+        _draw_plan(cli, screen, session, made, saved=None)
+        if report is not None:
+            draw_applied(screen, report)
+        if checked is not None:
+            draw_verify(screen, checked, int(codes[-1]))
+
+    cli.emit(result if error is None else result.with_error(error), render=render)
     if error is not None:
         raise error
 

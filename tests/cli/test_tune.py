@@ -488,9 +488,7 @@ def test_the_knobs_and_recipes_there_are_plan_apply_verify_and_undo_on_a_made_up
 def test_tune_alone_plans_asks_applies_and_verifies(desk: Desk) -> None:
     ran = desk.call("tune", tty=True, stdin="y\n")
     assert ran.code == 0, ran.err
-    order = (
-        [ran.out.index(word) for word in ("PLAN p-", "APPLY j-0001", "VERIFY against")] if "APPLY" in ran.out else []
-    )
+    order = [ran.out.index(word) for word in ("PLAN p-", "APPLY j-0001", "VERIFY against")]
     assert order == sorted(order)
     assert "Make these" in ran.err
     assert "0 differs" in ran.out
@@ -503,6 +501,11 @@ def test_tune_alone_with_yes_is_one_document_for_a_program(desk: Desk) -> None:
     assert data["apply"]["outcome"] == "applied"
     assert data["verify"]["counts"]["differs"] == 0
     assert data["plan"]["id"] == data["apply"]["plan_id"]
+    assert desk.call("tune", "rollback", "--yes").code == 0
+    report = desk.folder / "report.txt"
+    told = desk.call("tune", "--yes", "--output-file", str(report))
+    assert (told.code, told.out) == (0, "")
+    assert all(word in report.read_text() for word in ("PLAN p-", "\nok ", "APPLY j-0002", "VERIFY against"))
     dry = document(desk.call("tune", "--dry-run", "-o", "json"), "tune")
     assert (dry["apply"], dry["verify"]) == (None, None)
 
