@@ -98,7 +98,7 @@ def parts(folder: Path, root: Path, repeats: int) -> list[Row]:
     def snapshot() -> Machine:
         recording = RecordingRoot(recorded())
         found = read_machine(recording)
-        write_snapshot(path, recording, found, topo=b"{}\n", about={"collected_at": "2026-01-01T00:00:00Z"})
+        write_snapshot(path, recording, found, topo=b"{}\n", about={"collected_at": "2026-01-01T00:00:00Z"}, force=True)
         return found
 
     return [

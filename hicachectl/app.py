@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 import typer
 
-from hicachectl.context import Context
+from hicachectl.context import Context, OpenSession
 from hicachectl.errors import ExitCode, HicacheError, UsageError
 from hicachectl.exits import combine
 from hicachectl.flags import GlobalFlags, from_environment, scan
@@ -49,12 +49,16 @@ def run_cli(
     stderr: TextIO,
     *,
     commands: Sequence[Entry] = COMMANDS,
+    open_session: OpenSession | None = None,
 ) -> int:
     """Run one command line and return its exit code. Raises nothing.
+
+    `commands` and `open_session` replace the commands there are and the host that tune changes: tests give them.
 
     Writes to the given streams, to `--output-file`, and for a fault of our own to a trace file that it names.
     """
     cli = Context(flags=GlobalFlags(), environ=environ, stdin=stdin, stdout=stdout, stderr=stderr)
+    cli.open_session = open_session
     try:
         return _guarded(cli, list(argv), commands)
     except StdoutClosed:

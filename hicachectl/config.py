@@ -1,6 +1,6 @@
 """The effective configuration: every value with where it came from.
 
-A value is taken from the first place that has one: flag > HICACHECTL_* > hicache.yaml > profile > measured > default. Every place is checked in full
+A value is taken from the first place that has one: flag > HICACHECTL_* > hicache.yaml > profile > base profile > measured > default. Every place is checked in full
 even when another one wins, so a broken file never waits for the day it is needed.
 
     load_config   find the file, read the layers, merge
@@ -16,13 +16,14 @@ from pathlib import Path
 from types import MappingProxyType
 
 from hicachectl.config_keys import ENV_PREFIX, catalogue, check_value, key_named, nearest, sections
-from hicachectl.config_models import ComputeConfig, HicacheConfig, PrefetchConfig, RunConfig
+from hicachectl.config_models import ComputeConfig, HicacheConfig, PrefetchConfig, RunConfig, TuneConfig
 from hicachectl.errors import UsageError
 from hicachectl.flags import GLOBAL_FLAGS
 from hicachectl.profiles_io import Profile, load_profile
 from hicachectl.yaml_marks import Marked, read_marked
 
 __all__ = [
+    "BASE_PROFILE",
     "DEMO_PROFILE",
     "LOCAL_FILE",
     "SYSTEM_FILE",
@@ -42,6 +43,9 @@ __all__ = [
 
 DEMO_PROFILE = "cpu-demo"
 """What `hicachectl run` without a trace and without a profile uses."""
+
+BASE_PROFILE = "kv-host"
+"""What lies below every named profile for `hicachectl tune`: its values hold where nobody else sets one."""
 
 LOCAL_FILE = Path("hicache.yaml")
 SYSTEM_FILE = Path("/etc/hicachectl/hicache.yaml")
@@ -91,17 +95,23 @@ class FileSearch:
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """The merged configuration; `origins` has every dotted key."""
+    """The merged configuration; `origins` has every dotted key. `base` is the profile below the named one, where there is one."""
 
     config: HicacheConfig
     origins: Mapping[str, Origin]
     file: FileSearch
     profile: Profile | None
+    base: Profile | None = None
 
     @property
     def run(self) -> RunConfig:
         """Return the settings of `hicachectl run`."""
         return self.config.run
+
+    @property
+    def tune(self) -> TuneConfig:
+        """Return the settings of `hicachectl tune`."""
+        return self.config.tune
 
     def value(self, name: str) -> object:
         """Return the value of one dotted key. Pure. Raises UsageError for an unknown one."""
@@ -146,7 +156,7 @@ class Effective:
 
         A null has its reason beside it in `settings`; `null_reasons` has the pointers for the nested values.
         """
-        profile = self.profile
+        profile, base = self.profile, self.base
         return {
             "file": {
                 "path": None if self.file.path is None else str(self.file.path),
@@ -155,6 +165,8 @@ class Effective:
             },
             "profile": {"name": profile.name, "revision": profile.revision, "path": profile.path} if profile else None,
             "profile_reason": str(self.origins["profile"]) if profile else "no profile was asked for",
+            "base_profile": None if base is None else {"name": base.name, "revision": base.revision, "path": base.path},
+            "base_profile_reason": "below every profile" if base else "not used here",
             "values": self.config.model_dump(mode="json"),
             "settings": [
                 {
@@ -209,13 +221,15 @@ def load_config(
     path: Path | None = None,
     profile: str | None = None,
     fallback_profile: str | None = None,
+    base_profile: str | None = None,
     cwd: Path | None = None,
     system_file: Path = SYSTEM_FILE,
 ) -> Effective:
     """Merge every layer into the effective configuration. Reads the settings file and the profile, changes nothing.
 
     `flags` maps dotted keys to what the user gave, None where nothing was given; `env` is the environment; `path` is --config; `profile` is
-    --profile (a name or a file); `fallback_profile` is taken when nobody names a profile or a trace; `cwd` is the folder searched for hicache.yaml, default the current one.
+    --profile (a name or a file); `fallback_profile` is taken when nobody names a profile or a trace; `base_profile` supplies
+    what no other place sets; `cwd` is the folder searched for hicache.yaml, default the current one.
     Raises UsageError (ProfileError inside a profile) with file:line, flag or variable, for an unknown key, a wrong value, or two
     values that exclude each other.
     """
@@ -229,12 +243,13 @@ def load_config(
         chosen = fallback_profile
         given.append({"profile": _Set(fallback_profile, Origin(OriginKind.DEFAULT, "no trace and no profile given"))})
     loaded = load_profile(str(chosen)) if chosen is not None else None
-    merged = _merge([*given, _profile_layer(loaded) if loaded else {}])
+    base = load_profile(base_profile) if base_profile is not None else None
+    merged = _merge([*given, *(_profile_layer(profile) for profile in (loaded, base) if profile is not None)])
     _choose_workload(merged)
     _forget_whose_prefill(merged)
     _check_together(merged)
     config = _build({name: s.value for name, s in merged.items()})
-    return Effective(config, MappingProxyType({name: s.origin for name, s in merged.items()}), file, loaded)
+    return Effective(config, MappingProxyType({name: s.origin for name, s in merged.items()}), file, loaded, base)
 
 
 def check_profile(profile: Profile) -> None:

@@ -50,7 +50,7 @@ def catalogue() -> Mapping[str, Key]:
 @cache
 def sections() -> frozenset[str]:
     """Return the dotted names that hold other keys, such as `run` and `run.compute`. Pure."""
-    return frozenset(name.rpartition(".")[0] for name in catalogue() if "." in name) | {"run"}
+    return frozenset(name.rpartition(".")[0] for name in catalogue() if "." in name) | {"run", "tune"}
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

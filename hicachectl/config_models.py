@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.config import JsonDict
 
 from hicachectl.errors import UsageError
 from hicachectl.units import GIB, parse_size
 
-__all__ = ["ComputeConfig", "HicacheConfig", "PrefetchConfig", "RunConfig", "SizeBytes"]
+__all__ = [
+    "AcsTune", "ComputeConfig", "HicacheConfig", "KhugepagedTune", "LimitsTune", "NumaTune", "PcieTune", "PrefetchConfig", "RunConfig", "SizeBytes", "ThpTune",
+    "TmpfsTune", "TuneConfig",
+]  # fmt: skip
 
 
 def _size(value: object) -> object:
@@ -23,6 +26,18 @@ def _size(value: object) -> object:
         return parse_size(value)
     except UsageError as e:
         raise ValueError(e.what) from e
+
+
+def _power_of_two(value: int) -> int:
+    if value & (value - 1):
+        raise ValueError(f"{value} is no power of two")
+    return value
+
+
+def _report_or_size(value: object) -> object:
+    if isinstance(value, str) and value != "report":
+        _size(value)
+    return value
 
 
 SizeBytes = Annotated[int, BeforeValidator(_size), Field(ge=0)]
@@ -146,6 +161,136 @@ class RunConfig(_Section):
     report: str | None = Field(default=None, min_length=1, description="HTML report to write; null = none")
 
 
+class ThpTune(_Section):
+    """Transparent huge pages; the words are the kernel's (Documentation/admin-guide/mm/transhuge.rst)."""
+
+    enabled: Literal["always", "madvise", "never"] | None = Field(
+        default=None, description="huge pages of private anonymous memory; null = leave alone"
+    )
+    defrag: Literal["always", "defer", "defer+madvise", "madvise", "never"] | None = Field(
+        default=None,
+        description="who compacts memory at a fault; defer+madvise becomes defer where free memory has no room for huge pages; null = leave alone",
+    )
+    shmem: Literal["always", "within_size", "advise", "never", "deny", "force"] | None = Field(
+        default=None, description="huge pages of memfd and shared anonymous memory, not of /dev/shm; null = leave alone"
+    )
+    sizes: str | None = Field(
+        default=None,
+        pattern=r"^[1-9][0-9]*kB=(always|inherit|madvise|never)(,[1-9][0-9]*kB=(always|inherit|madvise|never))*$",
+        description="settings of single huge page sizes; null = leave alone",
+        json_schema_extra={"want": "SIZE=WORD pairs such as 64kB=madvise,2048kB=inherit, or null"},
+    )
+
+
+class KhugepagedTune(_Section):
+    """The kernel thread that makes huge pages of small ones later."""
+
+    defrag: int | None = Field(
+        default=None, ge=0, le=1, description="1 lets khugepaged compact memory; null = leave alone"
+    )
+    pages_to_scan: int | None = Field(
+        default=None, ge=1, le=1 << 31, description="small pages it looks at in one round; null = leave alone"
+    )
+
+
+class TmpfsTune(_Section):
+    """Mounts that host pools live on."""
+
+    huge: Literal["always", "within_size", "advise", "never"] | None = Field(
+        default=None, description="huge= of the tmpfs at /dev/shm, by a remount; null = leave alone"
+    )
+
+
+class NumaTune(_Section):
+    """Where memory goes, and whether the kernel moves it later."""
+
+    balancing: int | None = Field(
+        default=None,
+        ge=0,
+        le=3,
+        description="kernel.numa_balancing; 0 is written only when pools and ranks are bound (--bound); null = leave alone",
+    )
+    zone_reclaim: Literal["report"] | None = Field(
+        default=None, description="vm.zone_reclaim_mode, told and never set; null = say nothing"
+    )
+    interleave_weight: str | None = Field(
+        default=None,
+        pattern=r"^(offer|auto|memory|[0-9]+=[1-9][0-9]{0,2}(,[0-9]+=[1-9][0-9]{0,2})*)$",
+        description="weights of nodes for weighted interleave, 1 to 255; offer only tells them; null = leave alone",
+        json_schema_extra={"want": "offer, auto, memory, or NODE=WEIGHT pairs such as 0=3,1=1, or null"},
+    )
+
+
+class PcieTune(_Section):
+    """Bits of the accelerators' PCI Express control registers, each by its recipe (`hicachectl tune recipe list`)."""
+
+    ido_request: Literal["on", "off"] | None = Field(
+        default=None, description="the accelerator marks its requests for ID-based ordering; null = leave alone"
+    )
+    ido_completion: Literal["on", "off"] | None = Field(
+        default=None, description="the accelerator marks its completions for ID-based ordering; null = leave alone"
+    )
+    relaxed_ordering: Literal["on", "off"] | None = Field(
+        default=None, description="the accelerator may mark its requests as relaxed; null = leave alone"
+    )
+    read_request: Annotated[int, AfterValidator(_power_of_two)] | None = Field(
+        default=None,
+        ge=128,
+        le=4096,
+        description="bytes of the largest read the accelerator asks for at once, host to device only; null = leave alone",
+        json_schema_extra={"want": "128, 256, 512, 1024, 2048 or 4096 bytes, or null"},
+    )
+
+
+class AcsTune(_Section):
+    """Access control of the ports above the accelerators."""
+
+    p2p_redirect: Literal["off"] | None = Field(
+        default=None,
+        description="off lets peers talk below the root complex and loses isolation (--allow-isolation-loss); null = leave alone",
+    )
+
+
+_Limit = Annotated[str, BeforeValidator(_report_or_size)]
+_LIMIT_WANTED: JsonDict = {"want": "report, or the bytes of all host pools together such as 640GiB, or null"}
+
+
+class LimitsTune(_Section):
+    """Limits that a pool runs into. They are told with the lines that raise them, never set."""
+
+    memlock: _Limit | None = Field(
+        default=None, description="locked memory of a process; null = say nothing", json_schema_extra=_LIMIT_WANTED
+    )
+    hugetlb: _Limit | None = Field(
+        default=None, description="reserved huge pages; null = say nothing", json_schema_extra=_LIMIT_WANTED
+    )
+    cgroup: _Limit | None = Field(
+        default=None,
+        description="memory limit of the control group; null = say nothing",
+        json_schema_extra=_LIMIT_WANTED,
+    )
+
+
+class TuneConfig(_Section):
+    """What `hicachectl tune plan` wants of the host. null leaves a setting alone, whatever a profile says."""
+
+    thp: ThpTune = Field(default=ThpTune(), description="huge pages")
+    khugepaged: KhugepagedTune = Field(default=KhugepagedTune(), description="huge pages made later")
+    tmpfs: TmpfsTune = Field(default=TmpfsTune(), description="tmpfs mounts")
+    numa: NumaTune = Field(default=NumaTune(), description="memory placement")
+    pcie: PcieTune = Field(default=PcieTune(), description="ordering of PCI Express packets")
+    acs: AcsTune = Field(default=AcsTune(), description="access control services")
+    limits: LimitsTune = Field(default=LimitsTune(), description="limits")
+    recipes: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9][a-z0-9-]*(=[A-Za-z0-9_.+-]+)?(,[a-z0-9][a-z0-9-]*(=[A-Za-z0-9_.+-]+)?)*$",
+        description="ids of further recipes to use, such as those of a vendor, each alone or with one of its words; null = none",
+        json_schema_extra={
+            "want": "ids of recipes separated by commas, such as vendor-order or vendor-order=strict, or null"
+        },
+    )
+
+
 class HicacheConfig(_Section):
     """The whole of `hicache.yaml`."""
 
@@ -153,3 +298,4 @@ class HicacheConfig(_Section):
         default=None, min_length=1, description="profile that supplies what is not set here: a name or a file"
     )
     run: RunConfig = Field(default=RunConfig(), description="settings of `hicachectl run`")
+    tune: TuneConfig = Field(default=TuneConfig(), description="settings of `hicachectl tune`")

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -26,8 +26,13 @@ from hicachectl.progress import Progress
 
 if TYPE_CHECKING:
     from hicachectl.tuning.host.root import HostRoot
+    from hicachectl.tuning.session import Session
 
-__all__ = ["Context", "origin_of", "read_origin"]
+OpenSession = Callable[["Context", "Path | None", bool, bool], "Session"]
+"""Makes a `Session` on this context's host: with a state folder (None: the default one), with --online or without, and
+with the knobs and recipes that planning needs or without."""
+
+__all__ = ["Context", "OpenSession", "origin_of", "read_origin"]
 
 
 @dataclass(slots=True)
@@ -35,7 +40,8 @@ class Context:
     """One run of the program: flags, environment and streams in; documents and an exit code out.
 
     `flags` may come from a line that did not parse; `parsed_flags` are what the parser took and replace them when the
-    command starts. `subject` is the plan or run id that log lines carry; a command may set it.
+    command starts. `subject` is the plan or run id that log lines carry; a command may set it. `open_session` replaces the
+    host that tune changes, for tests.
     """
 
     flags: GlobalFlags
@@ -48,6 +54,7 @@ class Context:
     subject: str | None = None
     causes: list[ExitCode] = field(default_factory=list)
     emitted: bool = False
+    open_session: OpenSession | None = None
     _output: Output | None = None
     _host_root: HostRoot | None = None
 
@@ -79,6 +86,18 @@ class Context:
 
             self._host_root = open_root(self.root)
         return self._host_root
+
+    def tune_session(self, state_dir: Path | None = None, *, online: bool = False, plans: bool = True) -> Session:
+        """The host as `tune` works on it; `open_session` stands in for the live one where it is given.
+
+        `plans` False loads no recipe: what looks back or undoes must work also where one is broken. Raises UsageError, and
+        ProfileError for a recipe.
+        """
+        if self.open_session is not None:
+            return self.open_session(self, state_dir, online, plans)
+        from hicachectl.tune_session import live_session
+
+        return live_session(self, state_dir, online, plans)
 
     @property
     def debug(self) -> bool:
@@ -212,7 +231,8 @@ class Context:
         assert isinstance(screen, Screen)
         render(screen, result.data)
         findings = [d for d in result.diagnostics if d.severity is not Severity.FAILURE]
-        print_findings(screen, findings)
+        if not result.draws_findings:
+            print_findings(screen, findings)
         if status_of(result.diagnostics) is Status.FAILED:
             screen.print(
                 "FAILED: " + "; ".join(d.message for d in result.diagnostics if d.severity is Severity.FAILURE), "error"

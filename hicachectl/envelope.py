@@ -95,7 +95,7 @@ class Result:
     has an entry in `facts` (JSON pointer into data -> Fact) or a `reason` beside it. `exit_code` is the command's own
     cause besides the diagnostics. `fail_on` makes findings of that weight or more exit with DIFFERS. `rows` names the
     pointer of the list in `data` that `-o tsv` prints (default: every leaf as pointer and value). `private` makes
-    `--output-file` write mode 0600.
+    `--output-file` write mode 0600. `draws_findings`: its screen says what the diagnostics say, so none follow it.
     """
 
     schema: str
@@ -106,6 +106,7 @@ class Result:
     facts: Mapping[str, Fact] = field(default_factory=dict)
     rows: str | None = None
     private: bool = False
+    draws_findings: bool = False
 
     def with_error(self, error: HicacheError) -> Result:
         """Return a copy that also carries `error` as its failure, keeping what was found so far. Pure."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 from hicachectl.errors import ExitCode, HicacheError
 
-__all__ = ["Terminated", "signal_error", "terminable"]
+__all__ = ["Terminated", "asked_to_stop", "signal_error", "terminable"]
 
 
 class Terminated(BaseException):
@@ -32,6 +32,26 @@ def terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, old)
+
+
+@contextmanager
+def asked_to_stop() -> Iterator[Callable[[], str | None]]:
+    """Note SIGINT and SIGTERM while the block runs instead of raising; what it yields names the first one, None before.
+
+    For work that may not be left half done: it asks between its steps, puts things right, and ends by itself. Further
+    signals change nothing. Puts the old handlers back. Only in the main thread.
+    """
+    names: list[str] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        names.append(signal.Signals(number).name)
+
+    old = [(number, signal.signal(number, note)) for number in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        yield lambda: names[0] if names else None
+    finally:
+        for number, handler in old:
+            signal.signal(number, handler)
 
 
 def signal_error(caught: KeyboardInterrupt | Terminated) -> HicacheError:

@@ -53,6 +53,18 @@ class Output:
         _replace_file(self.file, buffer.getvalue(), mode=0o600 if private else None)
         self.stderr.print(f"wrote {self.file}" + (" (0600)" if private else ""))
 
+    def save(self, document: Envelope) -> Path | None:
+        """Write a document as JSON, mode 0600, to the file of --output-file, and let the screen go to stdout all the same.
+
+        Returns the file, None where no file was asked for. Changes: `file` is None afterwards. Raises UsageError.
+        """
+        import json
+
+        path, self.file = self.file, None
+        if path is not None:
+            _replace_file(path, json.dumps(document, indent=2, allow_nan=False) + "\n", mode=0o600)
+        return path
+
     def record(self, value: Any) -> None:
         """Write one JSON object on one line of stdout and flush it: the form of streams."""
         import json

@@ -43,7 +43,7 @@ PAGES: dict[str, Page] = {
             Example("hicachectl topo -o json --fail-on error", "for a program; exit code 3 when an error is found"),
             Example("hicachectl topo --root host.tar.zst -o wide", "a recorded host, with drivers and IOMMU"),
         ),
-        exits=(0, 1, 2, 3),
+        exits=(0, 1, 2, 3, 5),
     ),
     "topo matrix": Page(
         (
@@ -69,6 +69,81 @@ PAGES: dict[str, Page] = {
             Example("hicachectl topo diff a.tar.zst live --all", "with free memory and counters"),
         ),
         exits=(0, 1, 2, 3),
+    ),
+    "tune": Page(
+        (
+            Example("hicachectl tune plan --output-file plan.json", "what would change, and the plan for apply"),
+            Example("hicachectl tune apply plan.json", "make the changes, all of them or none"),
+            Example("hicachectl tune", "on a terminal: look, show, ask, apply, verify"),
+        ),
+        exits=(0, 1, 2, 3, 4, 5, 6, 7, 8, 130, 143),
+        changes_host="Yes, after a question or with --yes. Every value is recorded first: hicachectl tune rollback.",
+    ),
+    "tune plan": Page(
+        (
+            Example("hicachectl tune plan", "what would change on this host, and why"),
+            Example("hicachectl tune plan --only pcie.ido-request@0000:95:00.0", "one setting of one function"),
+            Example("hicachectl tune plan --root host.tar.zst -o json --exit-code", "a recorded host, for a program"),
+        ),
+        exits=(0, 1, 2, 3),
+    ),
+    "tune show": Page(
+        (
+            Example("hicachectl tune show plan.json", "a saved plan, and whether it still fits this host"),
+            Example("hicachectl tune show plan.json --as-shell", "the commands and their undo, for a change ticket"),
+            Example("hicachectl tune show plan.json -o json", "for a program"),
+        ),
+        exits=(0, 1, 2, 4),
+    ),
+    "tune apply": Page(
+        (
+            Example("hicachectl tune apply plan.json", "make the changes of a saved plan"),
+            Example("hicachectl tune apply plan.json --dry-run", "check everything, write nothing"),
+            Example("hicachectl tune apply plan.json --yes --prove -o json", "keep only what gains, for a program"),
+        ),
+        exits=(0, 1, 2, 4, 5, 6, 7, 8, 130, 143),
+        changes_host="Yes. Every value is recorded before it is written; undo: hicachectl tune rollback.",
+    ),
+    "tune verify": Page(
+        (
+            Example("hicachectl tune verify", "whether what the last run set still holds"),
+            Example("hicachectl tune verify plan.json", "compare this host with a plan"),
+            Example("hicachectl tune verify --run j-0003 -o json", "against one run, for a program"),
+        ),
+        exits=(0, 1, 2, 3, 4),
+    ),
+    "tune status": Page(
+        (
+            Example("hicachectl tune status", "what is in place on this boot, by whom"),
+            Example("hicachectl tune status -o json", "for a program; 3 when a run was cut short"),
+            Example("hicachectl tune status --state-dir state", "of runs recorded elsewhere"),
+        ),
+        exits=(0, 1, 2, 3, 4),
+    ),
+    "tune history": Page(
+        (
+            Example("hicachectl tune history", "every run, newest first"),
+            Example("hicachectl tune history -o wide", "with the folders of the journals"),
+            Example("hicachectl tune history -o tsv", "one line a run"),
+        ),
+        exits=(0, 1, 2, 4),
+    ),
+    "tune rollback": Page(
+        (
+            Example("hicachectl tune rollback", "undo the last run that is in place"),
+            Example("hicachectl tune rollback j-0003 --dry-run", "what would be put back"),
+            Example("hicachectl tune rollback j-0003 --yes --force", "also what somebody else changed since"),
+        ),
+        exits=(0, 1, 2, 3, 4, 7, 8),
+        changes_host="Yes: it writes the recorded values back, the last change first.",
+    ),
+    "tune unit": Page(
+        (
+            Example("hicachectl tune unit /etc/hicachectl/plan.json", "files that keep a plan over boots"),
+            Example("hicachectl tune unit plan.json --engine sglang.service", "applied before this unit may start"),
+            Example("hicachectl tune unit plan.json -o json", "for a program"),
+        ),
+        exits=(0, 1, 2, 4),
     ),
     "tune recipe": Page(
         (

@@ -29,6 +29,7 @@ class Entry:
 
 COMMANDS: tuple[Entry, ...] = (
     Entry("topo", "Show the machine as the copies see it: uplinks, nodes, accelerators, findings.", GROUPS[1]),
+    Entry("tune", "Plan, apply, verify and undo host settings: huge pages, NUMA, PCI Express ordering.", GROUPS[1]),
     Entry("run", "Replay a trace through the cache tiers and report what they pay.", GROUPS[0]),
     Entry("config", "Show the effective configuration and where each value comes from.", GROUPS[1]),
     Entry("profile", "List, show and check profiles.", GROUPS[1]),
@@ -39,7 +40,7 @@ COMMANDS: tuple[Entry, ...] = (
 )
 
 PLANNED = {
-    "tune": "it will change host settings (plan, apply, verify, roll back) and size the host pool",
+    "tune size": "it will predict hit rates for pool sizes from a trace and try them on real pools",
     "bench": "it will load links, pools and storage",
     "export": "it will write flags and units for engines",
     "doctor": "it will sweep limits, links, drift and storage",

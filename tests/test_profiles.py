@@ -37,15 +37,18 @@ def problems_of(tmp_path: Path, text: str) -> list[tuple[int, str]]:
     return [(int(str(p.where).rpartition(":")[2]), p.what) for p in problems]
 
 
-def test_the_four_profiles_are_there_and_without_a_problem() -> None:
-    assert profile_names() == ("cpu-demo", "kunlun-p800-hygon", "kunlun-p900", "nvidia-h200")
+NAMES = ("cpu-demo", "kunlun-p800-hygon", "kunlun-p900", "kv-host", "nvidia-h200")
+
+
+def test_the_five_profiles_are_there_and_without_a_problem() -> None:
+    assert profile_names() == NAMES
     for name in profile_names():
         profile = load_profile(name)
         assert profile.name == name
         assert load_config(env={}, profile=name, cwd=Path("/nonexistent")).profile == profile
 
 
-@pytest.mark.parametrize("name", ["cpu-demo", "kunlun-p800-hygon", "kunlun-p900", "nvidia-h200"])
+@pytest.mark.parametrize("name", NAMES)
 def test_each_value_has_a_reason_a_source_and_no_machine_path(name: str) -> None:
     for value in load_profile(name).values.values():
         assert len(value.reason.split()) >= 5, value.key

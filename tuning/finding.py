@@ -1,7 +1,8 @@
 """One finding, and a machine arranged for judging it. Pure.
 
 A finding says what is, with the values it was judged by; where a value is not known there is no finding, because nothing
-unread is good or bad. What could not be read is told by HC-NEED-ROOT, HC-SUSPENDED and the reason beside each null.
+unread is good or bad. What could not be read is told by HC-NOTHING-READ, HC-NEED-ROOT, HC-SUSPENDED and the reason beside
+each null.
 """
 
 from __future__ import annotations
@@ -59,10 +60,14 @@ class PathLink:
 
 
 class Sight:
-    """A machine with the look-ups that rules share. Does not change it."""
+    """A machine with the look-ups that rules share. Does not change it.
 
-    def __init__(self, machine: Machine) -> None:
+    `recorded` says that it was read from a recording: advice to look again must name the host it was taken on.
+    """
+
+    def __init__(self, machine: Machine, *, recorded: bool = False) -> None:
         self.machine = machine
+        self.recorded = recorded
         self.by_address = {device.address: device for device in machine.devices}
         self.accelerators = tuple(d for d in machine.devices if d.kind == SlotKind.ACCELERATOR)
         self.rdma_nics = tuple(d for d in machine.devices if d.kind == SlotKind.RDMA_NIC)
@@ -76,13 +81,14 @@ class Sight:
     def pool_nodes(self) -> tuple[Node, ...]:
         """Nodes whose memory a host pool may use: with memory, allowed to this process, and CPUs.
 
-        A node without CPUs is an accelerator's own memory or an expander; which of them is not always told, so neither.
+        A node without CPUs is an accelerator's own memory or an expander; which of them is not always told, so neither; nor
+        one whose CPUs were not read.
         """
         allowed = self.machine.numa.allowed_nodes.value
         return tuple(
             node
             for node in self.memory_nodes
-            if node.kind.value not in ("device-memory", "cpu-less") and (allowed is None or node.id in allowed)
+            if node.kind.value not in (None, "device-memory", "cpu-less") and (allowed is None or node.id in allowed)
         )
 
     @cached_property

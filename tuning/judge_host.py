@@ -15,6 +15,8 @@ DEEP_EXIT_US = 100
 """An idle state that takes longer to leave is deep (docs/facts.md#idle-states). Our choice between the two families."""
 _STRICT, _LAZY = ("DMA", "strict"), ("DMA-FQ", "lazy")
 _DENIED = "permission denied"
+_SNAPSHOT_AS_ROOT = "take the snapshot as root: sudo hicachectl topo snapshot FILE.tar.zst"
+_NODES, _DEVICES = "/sys/devices/system/node", "/sys/bus/pci/devices"
 
 
 def judge_host(sight: Sight) -> Iterator[Finding]:
@@ -26,6 +28,7 @@ def judge_host(sight: Sight) -> Iterator[Finding]:
     yield from _suspended(sight)
     yield from _virtual(sight)
     yield from _gone(sight)
+    yield from _nothing(sight)
 
 
 def _iommu(sight: Sight) -> Iterator[Finding]:
@@ -87,6 +90,7 @@ def _container(sight: Sight) -> Iterator[Finding]:
 def _need_root(sight: Sight) -> Iterator[Finding]:
     short = [d for d in sight.machine.devices if _is_short(d)]
     of_interest = [d for d in short if d.kind != SlotKind.OTHER]
+    advice = _SNAPSHOT_AS_ROOT if sight.recorded else "sudo hicachectl topo"
     denied = sorted({fact.source for fact in _facts(sight.machine) if fact.reason == _DENIED})
     if of_interest:
         first = of_interest[0]
@@ -96,7 +100,7 @@ def _need_root(sight: Sight) -> Iterator[Finding]:
             first.address,
             f"config space of {len(short)} functions ends after 64 bytes (256 or 4096 with CAP_SYS_ADMIN): payload, "
             f"ordering, ACS and power saving of {some(d.address for d in of_interest)} are not known",
-            "sudo hicachectl topo",
+            advice,
             first.config.readable_bytes.source,
         )
     if denied:
@@ -105,7 +109,7 @@ def _need_root(sight: Sight) -> Iterator[Finding]:
             "note",
             denied[0],
             f"permission denied for {len(denied)} files, so what they say is not known: {some(denied)}",
-            "sudo hicachectl topo",
+            advice,
             denied[0],
         )
 
@@ -144,7 +148,9 @@ def _suspended(sight: Sight) -> Iterator[Finding]:
             asleep[0].address,
             f"{some(d.address for d in asleep)} sleep (runtime status {asleep[0].runtime_status.value}, active when in use); "
             "their registers were not read, which would wake them",
-            "hicachectl topo --wake",
+            "take it awake: hicachectl topo snapshot FILE.tar.zst --wake"
+            if sight.recorded
+            else "hicachectl topo --wake",
             asleep[0].runtime_status.source,
         )
 
@@ -174,3 +180,29 @@ def _gone(sight: Sight) -> Iterator[Finding]:
                 "dmesg | tail",
                 device.config.readable_bytes.source,
             )
+
+
+def _nothing(sight: Sight) -> Iterator[Finding]:
+    """Say so where there is nothing to judge: no finding about nothing looks like health."""
+    machine = sight.machine
+    nodes = (fact for n in machine.numa.nodes for fact in (n.cpus, n.memory_total_bytes, n.distances))
+    devices = (fact for d in machine.devices for fact in (d.class_code, d.vendor, d.device))
+    if any(fact.is_known for fact in (*nodes, *devices)):
+        return
+    seen = (machine.numa.listed.get("nodes"), machine.listed.get("devices"))
+    told = [_why_none(fact, path) for fact, path in zip(seen, (_NODES, _DEVICES), strict=True)]
+    yield Finding(
+        "HC-NOTHING-READ",
+        "error",
+        HOST,
+        f"no NUMA node and no PCI device could be read: {told[0]}, {told[1]}; nothing is judged, and no finding means nothing",
+        "hicachectl topo snapshot FILE.tar.zst" if sight.recorded else f"ls {_NODES} {_DEVICES}",
+        f"{_NODES}, {_DEVICES}",
+    )
+
+
+def _why_none(listed: Fact[int] | None, path: str) -> str:
+    """Say why a list has nothing to judge: not read, empty, or of things that could not be read. Pure."""
+    if listed is None or listed.value is None:
+        return f"{listed.reason if listed else 'not read'} ({path})"
+    return f"{'nothing' if listed.value == 0 else f'{listed.value} listed, none readable'} ({path})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hicachectl.tuning.finding import Finding, PathLink, Severity, Sight, known_values, some
 from hicachectl.tuning.host.facts import Fact
@@ -13,6 +13,7 @@ __all__ = ["judge_links"]
 
 SMALL_BAR_BYTES = 256 * MIB
 """Window of an accelerator without a large BAR (docs/facts.md#bar)."""
+_NO_PORT = "no port above it is listed"
 
 
 def judge_links(sight: Sight) -> Iterator[Finding]:
@@ -50,12 +51,17 @@ def _width(sight: Sight, link: PathLink) -> Iterator[Finding]:
 
 def _speed(link: PathLink) -> Iterator[Finding]:
     now = _first_known([end.link.speed_now_gt_s for end in reversed(link.ends)])
-    limits = [end.link.speed_max_gt_s.value for end in link.ends if end.link.speed_max_gt_s.value is not None]
-    if now is None or now.value is None or not limits or now.value >= min(limits):
+    limits = [end.link.speed_max_gt_s for end in link.ends]
+    tops = [limit.value for limit in limits if limit.value is not None]
+    if now is None or now.value is None or not tops or now.value >= min(tops):
         return
+    half = ""
+    if len(tops) < 2:
+        unread = [f"the top speed of {end.address}" for end in link.ends if not end.link.speed_max_gt_s.is_known]
+        half = f" ({some(unread)} is not known: {_why_unknown(limits)})" if unread else f" ({_NO_PORT})"
     message = (
-        f"{_name(link)} is at {now.value:g} of {min(limits):g} GT/s: idle? Devices slow down when nothing moves, so this "
-        "is a fault only under load"
+        f"{_name(link)} is at {now.value:g} of {'at most ' if half else ''}{min(tops):g} GT/s{half}: idle? Devices slow down "
+        "when nothing moves, so this is a fault only under load"
     )
     yield Finding("HC-LINK-SPEED", "note", link.lower.address, message, f"lspci -vvs {link.lower.address}", now.source)
 
@@ -66,10 +72,12 @@ def _shared(sight: Sight) -> Iterator[Finding]:
             continue
         capacity, busy = uplink.capacity_bytes_per_s, uplink.busy_bytes_per_s
         sharing = f"{uplink.id}: {some(uplink.shared_by, most=6)} share the link of {uplink.port}"
-        if capacity.value is not None and busy.value is not None:
-            sharing += f", {format_rate(capacity.value)} by link math, {format_rate(busy.value)} each when all are busy"
+        if capacity.value is None:
+            sharing += f"; its capacity is not known ({capacity.reason})"
+        elif busy.value is None:
+            sharing += f", {format_rate(capacity.value)} by link math; what each gets when all are busy is not known ({busy.reason})"
         else:
-            sharing += f"; its capacity is not known ({capacity.reason or busy.reason})"
+            sharing += f", {format_rate(capacity.value)} by link math, {format_rate(busy.value)} each when all are busy"
         yield Finding(
             "HC-UPLINK-SHARED", "note", uplink.port, sharing, "hicachectl topo matrix", capacity.source
         )  # fmt: skip
@@ -159,8 +167,8 @@ def _first_known(facts: list[Fact[int]] | list[Fact[float]]) -> Fact[int] | Fact
     return next((fact for fact in facts if fact.value is not None), None)
 
 
-def _why_unknown(facts: list[Fact[int]]) -> str:
-    return next((fact.reason for fact in facts if fact.reason is not None), "no port above it is listed")
+def _why_unknown(facts: Sequence[Fact[int] | Fact[float]]) -> str:
+    return next((fact.reason for fact in facts if fact.reason is not None), _NO_PORT)
 
 
 def _name(link: PathLink) -> str:

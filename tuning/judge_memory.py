@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from hicachectl.tuning.finding import HOST, Finding, Severity, Sight, known_values
+from hicachectl.tuning.finding import HOST, Finding, Severity, Sight, known_values, some
 from hicachectl.tuning.host.facts import Fact
+from hicachectl.tuning.host.model import Node
 from hicachectl.units import GIB, format_bytes
 
 __all__ = ["judge_memory"]
@@ -19,6 +21,8 @@ HELD_SHARE = 0.01
 """Unused reserved pages above this share of memory are a warning. Our choice."""
 GUP_KERNELS = ((6, 11), (6, 13))
 """First and last kernel with the long-term pin fault (docs/facts.md#gup)."""
+_NO_LIMIT = "no limit"
+"""Reason of a limit that is not there (`Cgroup.memory_max_bytes`), unlike one that could not be read."""
 _THP = "/sys/kernel/mm/transparent_hugepage"
 
 
@@ -164,22 +168,82 @@ def _hugetlb(sight: Sight) -> Iterator[Finding]:
 
 def _pin(sight: Sight) -> Iterator[Finding]:
     """Warn where a pool could be registered in one piece of 512 GiB: only NVIDIA's driver was reported."""
-    memory = sight.machine.memory
     cards = [d for d in sight.accelerators if d.vendor.value == "10de"]
-    if not cards or memory.total_bytes.value is None or memory.total_bytes.value < PIN_LIMIT_BYTES:
+    room = _room(sight)
+    if not cards or room is None or room.installed_bytes < PIN_LIMIT_BYTES:
         return
-    usable: Fact[int] = memory.available_bytes
-    bounds = list(known_values((usable, memory.cgroup.memory_max_bytes)))
-    reachable = usable.is_known and min(bounds) >= PIN_LIMIT_BYTES
+    size = format_bytes(PIN_LIMIT_BYTES)
+    if room.unknown is not None:
+        fits = f"whether a pool of {size} fits is not known ({room.unknown}; {room.terms})"
+    elif room.fits_bytes < PIN_LIMIT_BYTES:
+        fits = f"a pool of {size} does not fit now ({room.terms})"
+    else:
+        fits = f"a pool of {size} or more fits here ({room.terms})"
     yield Finding(
         "HC-PIN-LARGE",
-        "warn" if reachable else "note",
+        "warn" if room.unknown is None and room.fits_bytes >= PIN_LIMIT_BYTES else "note",
         cards[0].address,
-        f"a pool of {format_bytes(PIN_LIMIT_BYTES)} or more fits here ({format_bytes(memory.total_bytes.value)} of memory), "
-        f"and one cudaHostRegister call of {format_bytes(PIN_LIMIT_BYTES)} fails: register in chunks of at most 64 GiB",
+        f"{fits}; one cudaHostRegister call of {size} fails: register in chunks of at most 64 GiB",
         "hicachectl explain HC-PIN-LARGE",
-        memory.total_bytes.source,
+        room.source,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """What one pool in host memory can have, and the terms it was worked out from."""
+
+    installed_bytes: int
+    fits_bytes: int
+    """0 where a term is not known."""
+    terms: str
+    unknown: str | None
+    source: str
+
+
+def _room(sight: Sight) -> _Room | None:
+    """Work out what a pool can have: MemAvailable without device memory under the control group, or reserved huge pages.
+
+    None where the installed memory is not known. MemAvailable sums all nodes, an accelerator's memory included, and leaves
+    reserved huge pages out (Linux Documentation/filesystems/proc.rst, MemAvailable).
+    """
+    memory, nodes = sight.machine.memory, sight.pool_nodes
+    unread = [node for node in sight.online if node.memory_total_bytes.value is None or node.kind.value is None]
+    free = [_free(node) for node in nodes]
+    installed: Fact[int] = memory.total_bytes
+    available, missing = memory.available_bytes, None
+    if unread:
+        fact = next(f for f in (unread[0].memory_total_bytes, unread[0].kind) if f.value is None)
+        missing = f"node {unread[0].id}: {fact.reason}"
+    elif nodes:
+        installed = nodes[0].memory_total_bytes.then(lambda _: sum(known_values(n.memory_total_bytes for n in nodes)))
+        lost = next(((n, fact) for n, fact in zip(nodes, free, strict=True) if fact.value is None), None)
+        missing = f"node {lost[0].id}: {lost[1].reason}" if lost else None
+        known_bytes = (sum(known_values(free)), available.value)
+        available = Fact(min(n for n in known_bytes if n is not None), installed.source)
+    if installed.value is None:
+        return None
+    if missing is None and available.value is None:
+        missing = available.reason
+    where = f"on node{'s' if len(nodes) > 1 else ''} {some(str(n.id) for n in nodes)}" if nodes else "on the host"
+    left, huge = available.value or 0, memory.hugetlb_free_bytes.value or 0
+    terms = [f"{'?' if missing else format_bytes(left)} available of {format_bytes(installed.value)} {where}"]
+    limit, used = memory.cgroup.memory_max_bytes, memory.cgroup.memory_current_bytes
+    if limit.value is not None and used.value is not None:
+        left = min(left, max(0, limit.value - used.value))
+        terms.append(f"{format_bytes(max(0, limit.value - used.value))} left in the control group")
+    elif limit.reason != _NO_LIMIT:
+        missing = missing or f"control group: {limit.reason or used.reason}"
+    if huge:
+        terms.append(f"{format_bytes(huge)} in free hugetlb pages")
+    fits = huge if missing else max(left, huge)
+    if huge >= PIN_LIMIT_BYTES:
+        missing = None
+    return _Room(installed.value, fits, ", ".join(terms), missing, installed.source)
+
+
+def _free(node: Node) -> Fact[int]:
+    return node.memory_available_bytes if node.memory_available_bytes.is_known else node.memory_free_bytes
 
 
 def _gup(sight: Sight) -> Iterator[Finding]:

@@ -14,6 +14,10 @@ RO_FLAGGED_PORTS = {
     "1022": frozenset(("1a00", "1a01", "1a02")),
 }
 """Root ports under which Linux clears relaxed ordering (docs/facts.md#relaxed-ordering): Haswell, Broadwell, A1100."""
+_REQUESTS, _COMPLETIONS = 0x04, 0x08
+"""ACS control: peer-to-peer request redirect, completion redirect (PCI_ACS_RR, PCI_ACS_CR of Linux pci_regs.h)."""
+_NO_ACS = "no ACS capability"
+"""Reason of a port that has nothing to redirect with, unlike one that was not read."""
 
 
 def judge_ordering(sight: Sight) -> Iterator[Finding]:
@@ -29,27 +33,34 @@ def judge_ordering(sight: Sight) -> Iterator[Finding]:
 
 def _ido(sight: Sight) -> Iterator[Finding]:
     """Judge each shared uplink as one, and the accelerators that share none as one group. Bits of VFs mean nothing."""
-    judged = [d for d in sight.accelerators if not d.is_vf.value and d.config.ido_request.value is not None]
-    on_somewhere = any(d.config.ido_request.value for d in judged)
-    alone = list(judged)
+    cards = [d for d in sight.accelerators if not d.is_vf.value]
+    on_somewhere = any(d.config.ido_request.value for d in cards)
+    alone = list(cards)
     for uplink in sight.shared_uplinks:
-        members = [d for d in judged if d.address in uplink.shared_by]
+        members = [d for d in cards if d.address in uplink.shared_by]
         alone = [d for d in alone if d not in members]
-        off = [d for d in members if not d.config.ido_request.value]
-        if not off:
-            continue
-        unread = len(uplink.accelerators) - len(members)
-        tail = f"; {unread} more could not be read" if unread else ""
-        if len(off) < len(members):
-            yield _unequal(members, off, f"{uplink.id}: ", uplink.port, "warn", tail)
-        else:
+        on, off, tail = _by_bit(members)
+        if off and on:
+            yield _unequal(on, off, f"{uplink.id}: ", uplink.port, "warn", tail)
+        elif off:
             others = "; on behind another uplink" if on_somewhere else ""
             yield _off(off, f"{uplink.id}: ", uplink.port, True, others + tail, uplink)
-    off = [d for d in alone if not d.config.ido_request.value]
-    if off and len(off) < len(alone):
-        yield _unequal(alone, off, "", off[0].address, "note", "")
+    on, off, tail = _by_bit(alone)
+    if off and on:
+        yield _unequal(on, off, "", off[0].address, "note", tail)
     elif off:
-        yield _off(off, "", off[0].address, False, "", None)
+        yield _off(off, "", off[0].address, False, tail, None)
+
+
+def _by_bit(cards: Sequence[PciDevice]) -> tuple[list[PciDevice], list[PciDevice], str]:
+    """Those that have the bit, those that have not, and words for those of which it was not read: they are neither."""
+    on = [d for d in cards if d.config.ido_request.value]
+    off = [d for d in cards if d.config.ido_request.value is False]
+    unread = [d for d in cards if d.config.ido_request.value is None]
+    if not unread:
+        return on, off, ""
+    reasons = dict.fromkeys(d.config.ido_request.reason or "" for d in unread)
+    return on, off, f"; not known in {some(d.address for d in unread)} ({', '.join(reasons)})"
 
 
 def _off(off: Sequence[PciDevice], name: str, subject: str, shared: bool, tail: str, uplink: Uplink | None) -> Finding:
@@ -65,9 +76,8 @@ def _off(off: Sequence[PciDevice], name: str, subject: str, shared: bool, tail: 
 
 
 def _unequal(
-    members: Sequence[PciDevice], off: Sequence[PciDevice], name: str, subject: str, severity: str, tail: str
+    on: Sequence[PciDevice], off: Sequence[PciDevice], name: str, subject: str, severity: str, tail: str
 ) -> Finding:
-    on = [d for d in members if d not in off]
     return Finding(
         "HC-IDO-UNEQUAL",
         "warn" if severity == "warn" else "note",
@@ -138,28 +148,45 @@ def _flagged_root(sight: Sight, device: PciDevice) -> PciDevice | None:
 
 
 def _redirect(sight: Sight) -> Iterator[Finding]:
-    """Judge the ports below one root port as one: peers meet there, or are sent up to the root complex."""
+    """Judge the ports below one root port as one. A port with the bit redirects what comes up through it, and no more."""
     by_root: dict[str, list[PciDevice]] = {}
-    peers: dict[str, list[PciDevice]] = {}
     for mover in sight.movers:
         if mover.path and not mover.is_vf.value:
-            peers.setdefault(mover.path[0], []).append(mover)
-            ports = by_root.setdefault(mover.path[0], [])
-            ports += [d for d in sight.on_path(mover)[1:-1] if d.config.acs_redirect.value and d not in ports]
-    for root, ports in by_root.items():
-        names = [d.address for d in peers[root]]
-        accelerators = [d for d in peers[root] if d.kind == SlotKind.ACCELERATOR]
-        if not ports or not accelerators:
+            by_root.setdefault(mover.path[0], []).append(mover)
+    for root, movers in by_root.items():
+        ports = list(dict.fromkeys(port.address for mover in movers for port in sight.on_path(mover)[1:-1]))
+        between = [sight.by_address[address] for address in ports]
+        redirecting = [port for port in between if port.config.acs_redirect.value]
+        if not redirecting or all(mover.kind != SlotKind.ACCELERATOR for mover in movers):
             continue
-        control = ", ".join(
-            f"{d.address} {d.config.acs_control.value:#06x}" for d in ports if d.config.acs_control.value is not None
+        control = ", ".join(f"{port.address} {port.config.acs_control.value or 0:#06x}" for port in redirecting)
+        unread = [port for port in between if port.config.acs_redirect.reason not in (None, _NO_ACS)]
+        tail = (
+            f"; not known of {some(p.address for p in unread)} ({unread[0].config.acs_redirect.reason})"
+            if unread
+            else ""
         )
         yield Finding(
             "HC-ACS-REDIRECT",
-            "warn" if len(names) > 1 else "note",
-            ports[0].address,
-            f"traffic between {some(names)} is sent up to root port {root} and back (ACS control {control}; 0 would let it "
-            "turn round in the switch)",
-            f"sudo lspci -vvs {ports[0].address}",
-            ports[0].config.acs_redirect.source,
+            "warn" if len(movers) > 1 else "note",
+            redirecting[0].address,
+            f"{_redirected(redirecting, movers)} neighbours go up to root port {root} and back (ACS control {control}; "
+            f"{_REQUESTS | _COMPLETIONS:#06x} clear would let them turn round in the switch){tail}",
+            f"sudo lspci -vvs {redirecting[0].address}",
+            redirecting[0].config.acs_redirect.source,
         )
+
+
+def _redirected(ports: Sequence[PciDevice], movers: Sequence[PciDevice]) -> str:
+    """Words for what is redirected of whom: "requests and completions of a, requests of b to their"."""
+    kinds: dict[str, list[str]] = {}
+    for mover in movers:
+        bits = 0
+        for port in ports:
+            if port.address in mover.path:
+                bits |= port.config.acs_control.value or 0
+        kind = " and ".join(w for bit, w in ((_REQUESTS, "requests"), (_COMPLETIONS, "completions")) if bits & bit)
+        if kind:
+            kinds.setdefault(kind, []).append(mover.address)
+    told = ", ".join(f"{kind} of {some(addresses)}" for kind, addresses in kinds.items())
+    return f"{told} to {'its' if sum(map(len, kinds.values())) == 1 else 'their'}"

@@ -7,6 +7,7 @@ commands refuse --root before they come here.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -22,7 +23,13 @@ _FLAGS = {"rw": 0, "ro": _MS_RDONLY, "nosuid": _MS_NOSUID, "nodev": _MS_NODEV, "
 
 
 class Kernel(Protocol):
-    """What can be done to a host. Every call raises OSError with the kernel's errno when it refuses."""
+    """What can be done to a host. Every write raises OSError with the kernel's errno when it refuses."""
+
+    def may_write(self, path: str, *, make: bool = False) -> OSError | None:
+        """Open a file for writing and close it, without writing; return the error when that is refused.
+
+        `make` asks for a file that need not be there: then its folder must take one.
+        """
 
     def write_text(self, path: str, text: str) -> None:
         """Write a word to a settings file with one write(2)."""
@@ -45,6 +52,18 @@ class LiveKernel:
 
     def __init__(self, root: HostRoot) -> None:
         self._root = root
+
+    def may_write(self, path: str, *, make: bool = False) -> OSError | None:
+        """Open the file for writing, write nothing, close it. Changes nothing; returns the kernel's refusal or None."""
+        if make:
+            folder = self._root.at(path).parent
+            allowed = os.access(folder, os.W_OK | os.X_OK)
+            return None if allowed else OSError(errno.EACCES, "no file can be made there", str(folder))
+        try:
+            os.close(os.open(self._root.at(path), os.O_WRONLY | os.O_CLOEXEC))
+        except OSError as error:
+            return error
+        return None
 
     def write_text(self, path: str, text: str) -> None:
         """Write a word to an existing settings file. Changes the host. Raises OSError; a short write is EIO."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from hicachectl.errors import ApplyFailed
 from hicachectl.tuning.item import Item
 from hicachectl.tuning.target import Rule, Target, Value
 
@@ -54,13 +55,39 @@ class RunOutcome(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class ApplyReport:
-    """What `tune apply` did. `exit_code` follows from `outcome`: 0, 6 (undone), 7 (partial)."""
+    """What `tune apply` did. `failure` says why it stopped, None when it did not; `stopped_by` names the signal when one did.
+
+    `exit_code` follows from `outcome`: 0, 6 (all put back and verified), 7 (something is left, named by LEFT).
+    """
 
     run_id: str
     plan_id: str
     outcome: RunOutcome
     items: tuple[ItemOutcome, ...]
+    failure: str | None = None
+    stopped_by: str | None = None
     notes: tuple[str, ...] = ()
+
+    def named(self, *results: ItemResult) -> tuple[str, ...]:
+        """Return the ids of the items that ended in one of these ways. Pure."""
+        return tuple(outcome.item.id for outcome in self.items if outcome.result in results)
+
+    def error(self) -> ApplyFailed | None:
+        """Return the error this report means, None when all was applied or nothing had to be. Pure."""
+        if self.outcome not in (RunOutcome.UNDONE, RunOutcome.PARTIAL):
+            return None
+        left = self.named(ItemResult.LEFT)
+        return ApplyFailed(
+            self.failure or "the run stopped",
+            applied=self.named(ItemResult.OK),
+            rolled_back=self.named(ItemResult.RESTORED, ItemResult.FAILED),
+            left=left,
+            where=f"run {self.run_id}",
+            why=f"could not be put back: {', '.join(left)}" if left else "everything was put back and read back",
+            hint=f"hicachectl tune status, then hicachectl tune rollback {self.run_id}"
+            if left
+            else "hicachectl tune plan",
+        )
 
 
 class Verdict(str, Enum):

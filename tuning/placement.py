@@ -16,7 +16,7 @@ Pools are equal for all accelerators, because ranks of one group hold the same p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -29,6 +29,8 @@ __all__ = ["Binding", "Placement", "Policy", "place", "placements"]
 
 _MAX_WEIGHT = 255
 """Largest weight of weighted interleave (Linux Documentation/ABI/testing/sysfs-kernel-mm-mempolicy-weighted-interleave)."""
+_NO_LIMIT = "no limit"
+"""Reason of a limit that is not there (`Cgroup.memory_max_bytes`), unlike one that could not be read."""
 _REGISTERED = ((80, 20.6), (40, 11.5), (15, 8.8))
 """GB registered and not bound -> slow-down in % (docs/facts.md#kunlun-registered)."""
 
@@ -79,6 +81,8 @@ class Placement:
     weights: Mapping[int, int] | None = None
     """For weighted: the weight of each node."""
     refused: str | None = None
+    unknown: tuple[str, ...] = ()
+    """Terms that may make less of the sizes and could not be read; `costs` holds them too."""
 
     @property
     def pool_bytes(self) -> int:
@@ -117,8 +121,11 @@ def place(machine: Machine, policy: Policy, *, pool_bytes: int | None = None, ma
     for binding in bindings:
         by_node.update(binding.bytes_by_node)
     reached = sum(n.memory_total_bytes.value or 0 for n in sight.pool_nodes if by_node.get(n.id))
-    costs = _costs(sight, policy, bindings, reached, installed)
-    return Placement(policy, bindings, dict(sorted(by_node.items())), reached, installed, costs, weights)
+    unknown = tuple(_unknown(sight))
+    costs = (*_costs(sight, policy, bindings, reached, installed), *unknown)
+    return Placement(
+        policy, bindings, dict(sorted(by_node.items())), reached, installed, costs, weights, unknown=unknown
+    )
 
 
 # -- what there is ----------------------------------------------------------------------------------------------------
@@ -133,6 +140,18 @@ def _usable(sight: Sight, margin_bytes: int) -> dict[int, int]:
             raise _Refused(f"free memory of node {node.id} is not known ({fact.reason}; {fact.source})")
         usable[node.id] = max(0, fact.value - margin_bytes)
     return usable
+
+
+def _unknown(sight: Sight) -> Iterator[str]:
+    """Yield the bounds that were not read: sizes are worked out as if there were none."""
+    cgroup, allowed = sight.machine.memory.cgroup, sight.machine.numa.allowed_nodes
+    limit, used = cgroup.memory_max_bytes, cgroup.memory_current_bytes
+    if limit.value is None and limit.reason != _NO_LIMIT:
+        yield f"the control group's limit is not known ({limit.reason}; {limit.source}): it may allow less"
+    elif limit.value is not None and used.value is None:
+        yield f"what the control group has used is not known ({used.reason}; {used.source}): less may be left"
+    if allowed.value is None:
+        yield f"which nodes this process may use is not known ({allowed.reason}; {allowed.source}): they may be fewer"
 
 
 def _check(sight: Sight, usable: Mapping[int, int]) -> None:
@@ -330,11 +349,15 @@ def _costs(sight: Sight, policy: Policy, bindings: Sequence[Binding], reached: i
             f"writers behind {some(parted, most=8)} have different target nodes: under strict ordering they wait for each "
             "other, so measure device to host with all of them busy"
         )
-    busy = [b.busy_bytes_per_s for b in bindings if b.busy_bytes_per_s is not None]
-    if busy:
-        costs.append(
-            f"{len(busy)} of {len(bindings)} share an uplink: down to {format_rate(min(busy))} each when all are busy"
+    sharing = [b for b in bindings if b.uplink is not None]
+    busy = [b.busy_bytes_per_s for b in sharing if b.busy_bytes_per_s is not None]
+    if sharing:
+        told = (
+            f"down to {format_rate(min(busy))} each when all are busy" if busy else "what is left for each is not known"
         )
+        if 0 < len(busy) < len(sharing):
+            told += f", not known for {len(sharing) - len(busy)} of them"
+        costs.append(f"{len(sharing)} of {len(bindings)} share an uplink: {told}")
     if policy in (Policy.INTERLEAVE, Policy.WEIGHTED):
         size = max(b.pool_bytes for b in bindings) / 1e9
         gb, slower = min(_REGISTERED, key=lambda entry: abs(entry[0] - size))

@@ -18,7 +18,7 @@ ABSENT = "(absent)"
 
 
 class Method(str, Enum):
-    """How a target is reached; the words of a recipe's `access.method` (docs/facts.md#recipes) and `sysctl`."""
+    """How a target is reached; the words of a recipe's `access.method` and `sysctl`."""
 
     SYSFS = "sysfs"
     SYSCTL = "sysctl"

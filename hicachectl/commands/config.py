@@ -31,15 +31,19 @@ def show(
     origin: Annotated[bool, typer.Option("--origin", help="Say where each value comes from.")] = False,
     profile: ProfileOption = None,
 ) -> None:
-    """Show every setting as `run` without flags would use it: without a trace that includes the profile cpu-demo.
+    """Show every setting as `run` and `tune` without flags would use it.
+
+    Without a trace that includes the profile cpu-demo; what nobody sets for tune comes from the profile kv-host.
 
     A value is taken from the first place that has one: flag, HICACHECTL_* variable, hicache.yaml, profile,
     measurement, default. Every place is checked, also where another one wins.
     """
-    from hicachectl.config import DEMO_PROFILE, load_config
+    from hicachectl.config import BASE_PROFILE, DEMO_PROFILE, load_config
 
     cli: Context = ctx.obj
-    effective = load_config(env=cli.environ, path=cli.config_path, profile=profile, fallback_profile=DEMO_PROFILE)
+    effective = load_config(
+        env=cli.environ, path=cli.config_path, profile=profile, fallback_profile=DEMO_PROFILE, base_profile=BASE_PROFILE
+    )
     facts = {pointer: Fact(reason=reason) for pointer, reason in effective.null_reasons().items()}
     result = Result("hicachectl.config-show/1", effective.data(), facts=facts, rows="/settings")
     cli.emit(result, render=lambda screen, data: _render_show(screen, effective, origin=origin or screen.wide))
@@ -112,6 +116,6 @@ def show_value(value: Any, *, is_size: bool = False) -> str:
     >>> show_value(None), show_value(5.12e-10), show_value("auto"), show_value(1 << 30, is_size=True)
     ('null', '5.12e-10', 'auto', '1073741824 (1.0 GiB)')
     """
-    if is_size:
+    if is_size and value is not None:
         return f"{value} ({format_bytes(int(value))})"
     return "null" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

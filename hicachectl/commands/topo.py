@@ -26,7 +26,7 @@ _WAKE = typer.Option("--wake", help="Also read the config space of sleeping devi
 
 
 class FailOn(str, Enum):
-    """From which severity findings make the exit code 3."""
+    """From which severity findings make the exit code 3, and a host of which nothing could be read 5."""
 
     WARN = "warn"
     ERROR = "error"
@@ -37,7 +37,11 @@ def topo(
     ctx: typer.Context,
     fail_on: Annotated[
         FailOn | None,
-        typer.Option("--fail-on", help="Exit with 3 when a finding weighs this much or more.", show_default=False),
+        typer.Option(
+            "--fail-on",
+            help="Exit with 3 when a finding weighs this much or more, with 5 when neither nodes nor devices could be read.",
+            show_default=False,
+        ),
     ] = None,
     wake: Annotated[bool, _WAKE] = False,
 ) -> None:
@@ -55,7 +59,9 @@ def topo(
     root = cli.host_root()
     machine = read_machine(root, wake=wake)
     origin = origin_of(root)
-    result = _topo_result(machine, fail_on=None if fail_on is None else Severity(fail_on.value))
+    result = _topo_result(
+        machine, recorded=not root.is_live, fail_on=None if fail_on is None else Severity(fail_on.value)
+    )
 
     def render(screen: Screen, data: dict[str, Any]) -> None:
         persistence = None
@@ -94,27 +100,32 @@ def matrix(ctx: typer.Context, wake: Annotated[bool, _WAKE] = False) -> None:
 @app.command()
 def snapshot(
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE.tar.zst", help="Where to write it; replaced as a whole.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE.tar.zst", help="Where to write it, at once and as a whole.")],
     wake: Annotated[bool, _WAKE] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE where it is there already.")] = False,
 ) -> None:
     """Record this host in one file: what topo reads, and the document of that same read.
 
-    Serial numbers, hardware addresses, other hosts' names and command-line secrets are left out; the manifest inside
-    lists the rules and every file with size and sha256. Look before you send it: tar --zstd -tvf FILE.
+    It does hold what tells this host from others: host name, boot id, PCI addresses, device ids, interface names, kernel,
+    CPU, names of services. Serial numbers, hardware addresses, other hosts' names, command-line secrets, process, user and
+    container ids and mount points of users are left out; the manifest inside lists the rules and every file with size and
+    sha256. Look before you send it: tar --zstd -tvf FILE.
     """
     from hicachectl.tuning.host.read import read_machine
     from hicachectl.tuning.host.recording import RecordingRoot
-    from hicachectl.tuning.host.snapshot import write_snapshot
+    from hicachectl.tuning.host.snapshot import refuse_existing, write_snapshot
 
     cli: Context = ctx.obj
     if not file.name.endswith(".tar.zst"):
         raise UsageError("a snapshot's name ends with .tar.zst", where=str(file), why="that is what it is", hint=f"hicachectl topo snapshot {file.name}.tar.zst")  # fmt: skip
+    if not force:
+        refuse_existing(file)  # before the host is read
     recording = RecordingRoot(cli.host_root())
     machine = read_machine(recording, wake=wake)
     origin = origin_of(recording)
     import json
 
-    document = envelope(_topo_result(machine), origin)
+    document = envelope(_topo_result(machine, recorded=True), origin)  # as a replay says it
     written = write_snapshot(
         file,
         recording,
@@ -127,9 +138,11 @@ def snapshot(
             "collected_at": origin.collected_at,
             "source": origin.source,
         },
+        force=force,
     )
     data = plain(written)
     data["left_out"] = [{"what": what, "how": how} for what, how in written.left_out]
+    cli.note(f"it holds what tells this host from others: {', '.join(written.identifying)}")
     cli.emit(Result("hicachectl.topo-snapshot/1", data, rows="/members"), render=_draw_written, origin=origin)
 
 
@@ -145,10 +158,12 @@ def diff(
     from hicachectl.tuning.host.diff import compare
     from hicachectl.tuning.host.flatten import flatten
     from hicachectl.tuning.host.read import read_machine
+    from hicachectl.tuning.host.recording import RecordingRoot
     from hicachectl.tuning.host.snapshot import open_root
 
     cli: Context = ctx.obj
-    roots = [cli.host_root() if side == "live" else open_root(Path(side)) for side in (a, b)]
+    # read as a snapshot reads, or a host would differ from its own snapshot by the names that are left out of it
+    roots = [RecordingRoot(cli.host_root() if side == "live" else open_root(Path(side))) for side in (a, b)]
     machines = [read_machine(root) for root in roots]
     origins = [origin_of(root) for root in roots]
     found = compare(flatten(machines[0]), flatten(machines[1]), moving=moving)
@@ -178,17 +193,19 @@ def seen(root: HostRoot, origin: Origin, *, now: datetime | None = None) -> Seen
     return Seen(root.name, at.strftime("%Y-%m-%dT%H:%M:%SZ"), age_s)
 
 
-def _topo_result(machine: Machine, *, fail_on: Severity | None = None) -> Result:
+def _topo_result(machine: Machine, *, recorded: bool, fail_on: Severity | None = None) -> Result:
     from hicachectl.tuning.findings import judge
     from hicachectl.tuning.host.flatten import flatten
 
-    findings = judge(machine)
+    findings = judge(machine, recorded=recorded)
     diagnostics = tuple(
         Diagnostic(f.code, Severity(f.severity), f.message, subject=f.subject, hint=f.hint, source=f.source)
         for f in findings
     )
     data = flatten(machine, findings, _placements(machine))
-    return Result("hicachectl.topo/1", data, diagnostics=diagnostics, fail_on=fail_on)
+    unread = fail_on is not None and any(f.code == "HC-NOTHING-READ" for f in findings)
+    cause = ExitCode.UNSUPPORTED if unread else ExitCode.OK
+    return Result("hicachectl.topo/1", data, diagnostics=diagnostics, exit_code=cause, fail_on=fail_on)
 
 
 def _placements(machine: Machine) -> tuple[Placement, ...]:
@@ -209,14 +226,23 @@ def _recorded_at(root: HostRoot) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc)
 
 
+def counted(n: int, what: str) -> str:
+    """Say how many of something there are. Pure.
+
+    >>> counted(1, "fact"), counted(0, "fact")
+    ('1 fact', '0 facts')
+    """
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
 def _draw_written(screen: Screen, data: dict[str, Any]) -> None:
     from hicachectl.units import format_bytes
 
     screen.print(f"wrote {data['path']}  {format_bytes(data['size_bytes'])}, mode 0600", "bold")
     screen.print(f"sha256 {data['sha256']}")
-    screen.print(
-        f"{len(data['members'])} files, {data['n_links']} links, {len(data['probes'])} facts that no file holds"
-    )
+    counts = (counted(len(data["members"]), "file"), counted(data["n_links"], "link"))
+    n_probes = len(data["probes"])
+    screen.print(f"{', '.join(counts)}, {counted(n_probes, 'fact')} that no file holds")
     for rule in data["left_out"]:
         screen.paragraph("left out  ", f"{rule['what']}: {rule['how']}")
     screen.print(f"read it: hicachectl topo --root {data['path']}")

@@ -26,6 +26,7 @@ from hicachectl.render.topo_words import (
 )
 from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.model import Machine, PciDevice, SlotKind, Uplink
+from hicachectl.tuning.host.uplinks import is_unidentified
 from hicachectl.tuning.placement import Placement
 from hicachectl.units import GIB
 
@@ -115,7 +116,7 @@ def _uplink_row(uplink: Uplink, devices: Mapping[str, PciDevice], names: Names, 
         link_text(uplink.link),
         rate(uplink.capacity_bytes_per_s),
         " ".join(map(names.of, uplink.shared_by)),
-        ido(configs),
+        ido(configs, sum(is_unidentified(devices[one]) for one in uplink.shared_by if one in devices)),
         word(uplink.node),
         notes.about(uplink.id, uplink.port, uplink.root_port),
         uplink.root_port,
@@ -249,10 +250,12 @@ def _placements(screen: Screen, placements: Sequence[Placement]) -> None:
             Column("INSTALLED GiB", right=True, keep=3), Column("DISTANCE", right=True, keep=2), Column("REMOTE", right=True, keep=2),
         )  # fmt: skip
         screen.table(Table(columns, [_placement_row(one) for one in usable]))
+    for term in dict.fromkeys(term for one in usable for term in one.unknown):
+        screen.paragraph("  ", term)
     if screen.wide:
         costs: dict[str, list[str]] = {}
         for one in usable:
-            for cost in one.costs:
+            for cost in (cost for cost in one.costs if cost not in one.unknown):
                 costs.setdefault(cost, []).append(one.policy.value)
         for cost, policies in costs.items():
             screen.paragraph("  ", f"{'all' if len(policies) == len(usable) > 1 else ', '.join(policies)}: {cost}")

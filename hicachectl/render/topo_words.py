@@ -61,15 +61,21 @@ def on_off(fact: Fact[bool]) -> str:
     return "?" if fact.value is None else "on" if fact.value else "off"
 
 
-def ido(configs: Iterable[ConfigSpace]) -> str:
-    """ID-based ordering of requests and completions, "mixed" where the functions differ."""
-    configs = list(configs)
+def ido(configs: Iterable[ConfigSpace], n_unidentified: int = 0) -> str:
+    """ID-based ordering of requests and completions, "mixed" where the functions differ.
 
-    def one(facts: list[Fact[bool]]) -> str:
-        words = {on_off(fact) for fact in facts}
-        return words.pop() if len(words) == 1 else "mixed" if words else "?"
-
-    return f"{one([c.ido_request for c in configs])} / {one([c.ido_completion for c in configs])}"
+    A function of which a bit was not read has not the bit of the others: it is counted, as in "on / on, 1 unread",
+    and so are the `n_unidentified` of which it is not known what they are.
+    """
+    pairs = [(config.ido_request, config.ido_completion) for config in configs]
+    words, unread = [], set()
+    for which in (0, 1):
+        read = {on_off(pair[which]) for pair in pairs if pair[which].is_known}
+        words.append("?" if not read else read.pop() if len(read) == 1 else "mixed")
+        if words[-1] != "?":
+            unread |= {number for number, pair in enumerate(pairs) if not pair[which].is_known}
+    n_unread = len(unread) + n_unidentified
+    return " / ".join(words) + (f", {n_unread} unread" if n_unread and words != ["?", "?"] else "")
 
 
 def gib(fact: Fact[int], unknown: str = "?") -> str:

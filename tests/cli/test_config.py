@@ -85,10 +85,10 @@ def test_the_document_carries_the_reason_of_a_profile_value() -> None:
 
 def test_the_values_shown_are_a_file_that_gives_the_same_values() -> None:
     shown = document("config", "show", "--profile", "nvidia-h200")["data"]["values"]
-    Path("hicache.yaml").write_text(yaml.safe_dump({"run": shown["run"]} | {"profile": None}))
+    Path("hicache.yaml").write_text(yaml.safe_dump({"run": shown["run"], "tune": shown["tune"]} | {"profile": None}))
     # a file that sets trace to null and names a synthetic workload is not a contradiction
     again = document("config", "show")["data"]
-    assert again["values"]["run"] == shown["run"]
+    assert again["values"] == shown | {"profile": None}
     assert {s["origin"] for s in again["settings"]} == {"file"}
 
 

@@ -36,11 +36,11 @@ def document(*argv: str) -> dict[str, Any]:
     return data
 
 
-def test_list_names_the_four_profiles_on_a_line_each_at_80_columns() -> None:
+def test_list_names_the_five_profiles_on_a_line_each_at_80_columns() -> None:
     code, out, _ = call("profile", "list", COLUMNS="80")
     assert code == 0
     lines = out.splitlines()
-    assert [line.split()[0] for line in lines[1:5]] == list(profile_names())
+    assert [line.split()[0] for line in lines[1:6]] == list(profile_names())
     assert all(len(line) <= 80 for line in lines)
 
 
@@ -85,7 +85,7 @@ def test_validate_lists_every_problem_with_its_line_and_ends_with_2(tmp_path: Pa
 def test_validate_of_good_profiles_ends_with_0() -> None:
     code, out, _ = call("profile", "validate", *profile_names())
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines()] == ["ok"] * 4
+    assert [line.split()[0] for line in out.splitlines()] == ["ok"] * 5
 
 
 def test_validate_checks_that_the_values_go_together(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_a_snapshot_replayed_gives_the_json_stored_in_it_but_for_source_and_mome
 
     for root in ([], ["--root", str(hosts / "8n8x-4up16")], ["--root", str(hosts / "empty")]):
         path = tmp_path / "x.tar.zst"
-        assert call("topo", "snapshot", str(path), *root).code == 0
+        assert call("topo", "snapshot", str(path), *root, "--force").code == 0
         raw = zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read()
         with tarfile.open(fileobj=io.BytesIO(raw)) as tar:
             member = tar.extractfile("topo.json")
@@ -123,6 +123,46 @@ def test_findings_exit_with_3_only_when_asked_for(fail_on: str | None, code: int
     ran = call(*line)
     assert (ran.code, ran.json["exit_code"], ran.json["status"]) == (code, code, "findings")
     assert {f["severity"] for f in ran.json["diagnostics"]} == {"warn", "note"}
+
+
+@pytest.mark.parametrize(("fail_on", "code"), [(None, 0), ("warn", 5), ("error", 5)])
+@pytest.mark.parametrize("name", ["empty", "garbage"])
+def test_a_host_of_which_nothing_was_read_passes_no_gate(
+    name: str, fail_on: str | None, code: int, tmp_path: Path
+) -> None:
+    root = write_shape(name, tmp_path / "h")
+    ran = call("topo", "--root", str(root), "-o", "json", *(["--fail-on", fail_on] if fail_on else []))
+    assert (ran.code, ran.json["exit_code"], ran.json["status"]) == (code, code, "findings")
+    (found,) = [d for d in ran.json["diagnostics"] if d["code"] == "HC-NOTHING-READ"]
+    assert (found["severity"], found["subject"], found["hint"]) == (
+        "error",
+        "host",
+        "hicachectl topo snapshot FILE.tar.zst",
+    )
+    assert "/sys/devices/system/node" in found["message"]
+    assert "/sys/bus/pci/devices" in found["message"]
+
+
+def test_a_recording_is_told_to_be_taken_as_root_and_a_live_host_to_be_looked_at_as_root(
+    hosts: Path, tmp_path: Path
+) -> None:
+    def hints(*line: str) -> set[str]:
+        return {d["hint"] for d in call("topo", "-o", "json", *line).json["diagnostics"] if d["code"] == "HC-NEED-ROOT"}
+
+    as_root = "take the snapshot as root: sudo hicachectl topo snapshot FILE.tar.zst"
+    assert hints("--root", str(hosts / "config64")) == {as_root}
+    call("topo", "snapshot", str(tmp_path / "x.tar.zst"), "--root", str(hosts / "config64"))
+    assert hints("--root", str(tmp_path / "x.tar.zst")) == {as_root}
+    assert hints() <= {"sudo hicachectl topo"}
+
+
+def test_help_says_when_fail_on_exits_with_which_code() -> None:
+    text = " ".join(call("topo", "--help").out.split())
+    assert (
+        "Exit with 3 when a finding weighs this much or more, with 5 when neither nodes nor devices could be read."
+        in text
+    )
+    assert " 5 hardware, kernel or container lacks it" in text
 
 
 def test_the_findings_in_data_are_those_among_the_diagnostics(hosts: Path) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 from hosts.builder import write_shape
+from hosts.machines import accelerator, change, config, lost, paired, port
+from hosts.machines import machine as made_up
 
 from hicachectl.envelope import Diagnostic, Severity
 from hicachectl.render.findings import print_findings
@@ -18,14 +21,16 @@ from hicachectl.render.screen import Screen
 from hicachectl.render.topo_diff import draw_diff
 from hicachectl.render.topo_matrix import draw_matrix
 from hicachectl.render.topo_screen import Seen, Topology, draw_topology
-from hicachectl.render.topo_words import names_of
+from hicachectl.render.topo_words import ido, names_of
 from hicachectl.tuning.findings import judge
 from hicachectl.tuning.host.diff import compare
+from hicachectl.tuning.host.facts import known, unknown
 from hicachectl.tuning.host.flatten import flatten
 from hicachectl.tuning.host.matrix import find_matrix
-from hicachectl.tuning.host.model import Machine
+from hicachectl.tuning.host.model import Link, Machine
 from hicachectl.tuning.host.read import read_machine
 from hicachectl.tuning.host.root import HostRoot
+from hicachectl.tuning.host.uplinks import find_uplinks
 from hicachectl.tuning.placement import placements
 
 FOLDER = Path(__file__).parent
@@ -47,7 +52,7 @@ def seen(name: str) -> Seen:
 
 def topology(screen: Screen, name: str) -> None:
     one = machine(name)
-    findings = judge(one)
+    findings = judge(one, recorded=True)
     shown = [Diagnostic(f.code, Severity(f.severity), f.message, f.subject, f.hint, f.source) for f in findings]
     place = placements(one) if any(d.kind == "accelerator" for d in one.devices) else ()
     draw_topology(screen, Topology(one, shown, flatten(one)["facts"], seen(name), place))
@@ -100,6 +105,70 @@ def test_no_address_is_cut_at_any_width(name: str) -> None:
     for width in (20, 40, 60, 200):
         text = draw(name, width)
         assert all(address in text for address in addresses)
+
+
+def drawn(one: Machine, width: int = 120) -> str:
+    """The screen without findings of a machine that no recording has."""
+    stream = io.StringIO()
+    draw_topology(Screen(stream, width=width, ascii=True), Topology(one, (), flatten(one)["facts"], seen("made-up")))
+    return stream.getvalue()
+
+
+def row(screen: str, starts_with: str) -> str:
+    return next(line for line in screen.splitlines() if line.startswith(starts_with))
+
+
+def test_a_capacity_that_one_end_alone_tells_is_no_number_and_the_screen_says_why() -> None:
+    link = Link(*(known(value, "link") for value in (8.0, 32.0, 16, 16)))
+    ends = (
+        port("0000:10:01.0", link=lost(link, "speed_max_gt_s")),
+        accelerator("0000:11:00.0", "0000:10:01.0", link=link),
+    )
+    one = made_up(*ends, uplinks=find_uplinks(ends))
+    screen = drawn(one)
+    assert "3x16 / ?x16  " in row(screen, "U0") and row(screen, "U0").split()[5] == "?"
+    assert "at most 32 GT/s: the other end's top speed is not known" in screen
+    note = flatten(one)["facts"]["/uplinks/0/capacity_bytes_per_s"]
+    assert (flatten(one)["uplinks"][0]["capacity_bytes_per_s"], note["confidence"]) == (None, "derived")
+    assert note["reason"].startswith("at most 32 GT/s")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ({}, {}, "on / on  "),
+        ({"ido_request": False}, {}, "mixed / on  "),
+        ({"ido_request": None}, {}, "on / on, 1 unread  "),
+        ({"ido_request": None, "ido_completion": None}, {}, "on / on, 1 unread  "),
+        ({"ido_request": None}, {"ido_completion": None}, "on / on, 2 unread  "),
+        ({"ido_request": None}, {"ido_request": None}, "? / on  "),
+        ({"ido_request": None, "ido_completion": None}, {"ido_request": None}, "? / on, 1 unread  "),
+    ],
+)
+def test_ordering_bits_of_cards_that_were_not_read_are_not_those_of_the_others(
+    first: dict[str, bool | None], second: dict[str, bool | None], words: str
+) -> None:
+    unread = unknown("config", "needs root")
+    bits = [{name: unread if bit is None else bit for name, bit in told.items()} for told in (first, second)]
+    assert f"  {words}" in row(drawn(paired(*bits)), "U0")
+
+
+def test_an_uplink_with_one_bit_on_one_off_and_one_unread_is_mixed_and_says_so() -> None:
+    told = [config(ido_request=bit) for bit in (True, False, unknown("config", "needs root"))]
+    assert ido(told) == "mixed / on, 1 unread"
+    assert ido([]) == "? / ?"
+
+
+def test_a_limit_that_was_not_read_is_told_below_the_sizes() -> None:
+    one = made_up()
+    group = change(one.memory.cgroup, memory_max_bytes=unknown("memory.max", "permission denied"))
+    one = replace(one, memory=replace(one.memory, cgroup=group))
+    stream = io.StringIO()
+    shown = Topology(one, (), flatten(one)["facts"], seen("made-up"), placements(one))
+    draw_topology(Screen(stream, width=120, ascii=True), shown)
+    assert (
+        "the control group's limit is not known (permission denied; memory.max): it may allow less" in stream.getvalue()
+    )
 
 
 def test_every_recorded_topology_screen_is_drawn() -> None:

@@ -33,7 +33,7 @@ from hicachectl.tuning.host.facts import Fact, unknown
 from hicachectl.tuning.host.model import Machine, SlotKind
 
 ROOT, CARD, NIC = "0000:10:01.0", "0000:11:00.0", "0000:51:00.0"
-SAY_WHAT_IS_UNKNOWN = {"HC-NODE-UNKNOWN", "HC-NEED-ROOT", "HC-SUSPENDED", "HC-DEVICE-GONE"}
+SAY_WHAT_IS_UNKNOWN = {"HC-NOTHING-READ", "HC-NODE-UNKNOWN", "HC-NEED-ROOT", "HC-SUSPENDED", "HC-DEVICE-GONE"}
 
 
 def of(code: str, value: Machine) -> list[Finding]:
@@ -79,8 +79,18 @@ def on_node_zero(**numa: Any) -> Machine:
     return machine(port(ROOT), accelerator(CARD, ROOT, node=0), numa=numa)
 
 
-def nvidia(**new: Any) -> Machine:
-    return replace(card(vendor="10de"), memory=change(machine().memory, **new))
+def large(each_gib: int, available_gib: int, *kinds: str, **new: Any) -> Machine:
+    """An NVIDIA card and four nodes of one size; the host's MemAvailable counts them all, as the kernel does."""
+    told = {"memory_total_bytes": each_gib * GIB, "memory_available_bytes": available_gib * GIB}
+    value = nodes(*({**told, "kind": kind} for kind in (*kinds, *["memory"] * 4)[:4]))
+    whole = {"total_bytes": 4 * each_gib * GIB, "available_bytes": 4 * available_gib * GIB, **new}
+    return replace(with_device(value, CARD, vendor="10de"), memory=change(value.memory, **whole))
+
+
+def nodeless(**new: Any) -> Machine:
+    """A large host whose kernel lists no nodes."""
+    value = large(256, 225, **new)
+    return replace(value, numa=change(value.numa, nodes=()))
 
 
 def gone() -> Machine:
@@ -148,7 +158,7 @@ CASES = (
     Case("HC-RO-FORBIDDEN", "warn", lambda: flagged(True), lambda: unnamed_root(), ("8086:6f02", "on (1)")),
     Case(
         "HC-ACS-REDIRECT", "warn", lambda: paired(acs_control=0x1D, acs_redirect=True),
-        lambda: paired(acs_control=unknown("config", "needs root"), acs_redirect=unknown("config", "needs root")), ("0x001d", "0"),
+        lambda: paired(acs_control=unknown("config", "needs root"), acs_redirect=unknown("config", "needs root")), ("0x001d", "0x000c"),
     ),
     Case(
         "HC-NODE-UNKNOWN", "warn", lambda: lost_card("node", reason="firmware gives no node: '-1'"), machine, ("-1", "node 0")
@@ -204,8 +214,8 @@ CASES = (
         lambda: memory(hugetlb_bytes=16 * GIB, hugetlb_free_bytes=unknown("meminfo", "none")), ("8.0 GiB of 16.0 GiB",),
     ),
     Case(
-        "HC-PIN-LARGE", "warn", lambda: nvidia(total_bytes=1024 * GIB, available_bytes=900 * GIB),
-        lambda: nvidia(total_bytes=unknown("meminfo", "none")), ("512.0 GiB", "1.0 TiB"),
+        "HC-PIN-LARGE", "warn", lambda: large(256, 225), lambda: nodeless(total_bytes=unknown("meminfo", "none")),
+        ("512.0 GiB", "900.0 GiB available", "1.0 TiB"),
     ),
     Case(
         "HC-KERNEL-GUP", "warn", lambda: machine(host={"kernel": "6.11.0-8-generic"}),
@@ -230,6 +240,10 @@ CASES = (
     Case(
         "HC-SUSPENDED", "note", lambda: card(runtime_status="suspended", config=unread(config(), "asleep")),
         lambda: lost_card("runtime_status"), ("suspended", "active"),
+    ),
+    Case(
+        "HC-NOTHING-READ", "error", lambda: unread(machine()), lambda: lost_card("vendor"),
+        ("no NUMA node", "no PCI device"),
     ),
     Case("HC-VF", "note", lambda: card(is_vf=True), lambda: lost_card("is_vf"), ("virtual",)),
 )  # fmt: skip
@@ -273,9 +287,44 @@ def test_a_machine_with_nothing_wrong_has_nothing_but_its_node_mode_to_tell() ->
 
 def test_a_machine_of_which_nothing_could_be_read_is_not_called_good_or_bad() -> None:
     told = {finding.code for finding in judge(unread(machine()))}
+    assert "HC-NOTHING-READ" in told
     assert told <= SAY_WHAT_IS_UNKNOWN
     told = {finding.code for finding in judge(unread(machine(), "permission denied"))}
     assert "HC-NEED-ROOT" in told
+
+
+@pytest.mark.parametrize(
+    ("code", "value", "live", "recorded"),
+    [
+        ("HC-NEED-ROOT", short, "sudo hicachectl topo", "take the snapshot as root: sudo hicachectl topo snapshot FILE.tar.zst"),
+        (
+            "HC-NEED-ROOT", lambda: unread(machine(), "permission denied"), "sudo hicachectl topo",
+            "take the snapshot as root: sudo hicachectl topo snapshot FILE.tar.zst",
+        ),
+        (
+            "HC-SUSPENDED", lambda: card(runtime_status="suspended", config=unread(config(), "asleep")),
+            "hicachectl topo --wake", "take it awake: hicachectl topo snapshot FILE.tar.zst --wake",
+        ),
+        (
+            "HC-NOTHING-READ", lambda: unread(machine()), "ls /sys/devices/system/node /sys/bus/pci/devices",
+            "hicachectl topo snapshot FILE.tar.zst",
+        ),
+    ],
+)  # fmt: skip
+def test_advice_for_a_recording_is_to_take_it_again_where_it_was_taken(
+    code: str, value: Callable[[], Machine], live: str, recorded: str
+) -> None:
+    assert {f.hint for f in judge(value()) if f.code == code} == {live}
+    assert {f.hint for f in judge(value(), recorded=True) if f.code == code} == {recorded}
+
+
+def test_one_node_or_one_device_that_was_read_is_not_nothing() -> None:
+    whole, nothing = machine(), unread(machine())
+    nodes = replace(nothing, numa=replace(nothing.numa, nodes=whole.numa.nodes[:1]), devices=())
+    devices = replace(nothing, numa=replace(nothing.numa, nodes=()), devices=whole.devices[:1])
+    assert of("HC-NOTHING-READ", nodes) == of("HC-NOTHING-READ", devices) == []
+    for empty in (replace(nothing, devices=()), replace(nothing, numa=replace(nothing.numa, nodes=()), devices=())):
+        assert len(of("HC-NOTHING-READ", empty)) == 1
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -329,6 +378,29 @@ def test_a_narrow_link_is_an_error_for_an_accelerator_a_warning_for_a_disk_a_not
     assert weights("HC-LINK-WIDTH", half_known) == ["note"]
 
 
+def test_a_slow_link_of_which_one_end_was_not_read_is_not_measured_by_the_other_alone() -> None:
+    idle = link(gt_s=8.0, most_gt_s=32.0)
+    half_known = machine(port(ROOT, link=lost(idle, "speed_max_gt_s")), accelerator(CARD, ROOT, link=idle))
+    (found,) = of("HC-LINK-SPEED", half_known)
+    assert found.severity == "note"
+    assert "is at 8 of at most 32 GT/s" in found.message
+    assert f"the top speed of {ROOT} is not known: no such file" in found.message
+    (both,) = of("HC-LINK-SPEED", machine(port(ROOT, link=idle), accelerator(CARD, ROOT, link=idle)))
+    assert "at most" not in both.message
+    (alone,) = of("HC-LINK-SPEED", machine(accelerator(CARD, link=idle)))
+    assert "at most 32 GT/s" in alone.message and "no port above it is listed" in alone.message
+
+
+def test_a_shared_link_says_which_of_its_numbers_is_not_known() -> None:
+    pair = paired()
+    (one,) = pair.uplinks
+    half = replace(pair, uplinks=(lost(one, "busy_bytes_per_s", "oversubscription", reason="a link is not known"),))
+    (found,) = of("HC-UPLINK-SHARED", half)
+    assert (
+        "29.3 GiB/s by link math; what each gets when all are busy is not known (a link is not known)" in found.message
+    )
+
+
 def test_a_small_card_in_a_wide_slot_is_no_finding() -> None:
     fits = machine(port(ROOT, link=link(now=4)), device(CARD, ROOT, kind=SlotKind.NVME, link=link(now=4, most=4)))
     assert of("HC-LINK-WIDTH", fits) == []
@@ -353,8 +425,59 @@ def test_an_uplink_that_is_off_says_when_another_is_on() -> None:
     assert found.subject == "0000:21:00.0"
 
 
+def test_cards_whose_bit_was_not_read_are_named_where_the_others_are_judged() -> None:
+    unread_bit, off = {"ido_request": unknown("config", "needs root")}, {"ido_request": False}
+    (shared,) = of("HC-IDO-OFF", paired(off, unread_bit))
+    assert shared.message.endswith("; not known in 0000:24:00.0 (needs root)")
+    cards = [
+        one
+        for i, bits in enumerate((off, {}, unread_bit, unread_bit))
+        for one in (port(f"0000:{i + 1}0:01.0"), accelerator(f"0000:{i + 1}1:00.0", f"0000:{i + 1}0:01.0", config=config(**bits)))
+    ]  # fmt: skip
+    (unequal,) = of("HC-IDO-UNEQUAL", machine(*cards))
+    assert unequal.message.endswith("; not known in 0000:31:00.0 and 0000:41:00.0 (needs root)")
+    (alone,) = of("HC-IDO-OFF", machine(*cards[:2], *cards[4:]))
+    assert alone.message.endswith("; not known in 0000:31:00.0 and 0000:41:00.0 (needs root)")
+
+
+def test_cards_of_a_narrower_uplink_below_are_not_counted_as_unread() -> None:
+    pair = paired(*[{"ido_request": False}] * 2)
+    (one,) = pair.uplinks
+    inner = replace(pair, uplinks=(replace(one, accelerators=one.accelerators[:1]),))
+    (found,) = of("HC-IDO-OFF", inner)
+    assert "not known" not in found.message and "could not be read" not in found.message
+
+
 def test_the_bits_of_a_virtual_function_are_not_judged() -> None:
     assert of("HC-IDO-OFF", card(is_vf=True, config=config(ido_request=False))) == []
+
+
+def redirecting(*controls: int | None) -> Machine:
+    """Two cards behind one switch whose downstream ports have these ACS controls; None was not read."""
+    pair, names = paired(), ("0000:22:00.0", "0000:22:01.0")
+    for name, control in zip(names, controls, strict=True):
+        told = (control, bool(control & 0xC)) if control is not None else (unknown("config", "needs root"),) * 2
+        bits = config(port_type="downstream", acs_control=told[0], acs_redirect=told[1])
+        pair = with_device(pair, name, config=bits)
+    return pair
+
+
+def test_redirect_names_the_ports_that_have_the_bit_and_whose_traffic_it_is() -> None:
+    (found,) = of("HC-ACS-REDIRECT", redirecting(0x1D, 0))
+    assert found.subject == "0000:22:00.0"
+    assert "requests and completions of 0000:23:00.0 to its neighbours" in found.message
+    assert "ACS control 0000:22:00.0 0x001d" in found.message
+    assert "0000:24:00.0" not in found.message and "0000:22:01.0" not in found.message
+    (both,) = of("HC-ACS-REDIRECT", redirecting(0x1D, 0x04))
+    assert "requests and completions of 0000:23:00.0" in both.message and "requests of 0000:24:00.0" in both.message
+    (last,) = of("HC-ACS-REDIRECT", redirecting(0, 0x08))
+    assert "completions of 0000:24:00.0" in last.message and "requests" not in last.message
+    assert of("HC-ACS-REDIRECT", redirecting(0, 0x10)) == []
+
+
+def test_ports_whose_redirect_bits_were_not_read_are_counted() -> None:
+    (found,) = of("HC-ACS-REDIRECT", redirecting(0x1D, None))
+    assert found.message.endswith("; not known of 0000:22:01.0 (needs root)")
 
 
 def test_relaxed_ordering_that_is_off_under_a_flagged_port_is_as_it_should_be() -> None:
@@ -424,8 +547,63 @@ def test_a_process_that_may_lock_everything_is_not_warned_of_the_limit() -> None
 
 
 def test_one_registration_of_512_gib_is_a_hazard_only_with_the_driver_it_was_reported_for() -> None:
-    assert of("HC-PIN-LARGE", memory(total_bytes=1024 * GIB, available_bytes=900 * GIB)) == []
-    assert weights("HC-PIN-LARGE", nvidia(total_bytes=1024 * GIB, available_bytes=100 * GIB)) == ["note"]
+    assert of("HC-PIN-LARGE", with_device(large(256, 225), CARD, vendor="1d22")) == []
+    assert weights("HC-PIN-LARGE", large(256, 225)) == ["warn"]
+    assert of("HC-PIN-LARGE", large(64, 60)) == []
+
+
+def test_a_pool_that_does_not_fit_now_is_not_said_to_fit() -> None:
+    (found,) = of("HC-PIN-LARGE", large(256, 100))
+    assert found.severity == "note"
+    assert "does not fit now (400.0 GiB available of 1.0 TiB on nodes 0, 1, 2 and 3)" in found.message
+    (bound,) = of("HC-PIN-LARGE", large(256, 225, available_bytes=300 * GIB))
+    assert (
+        "does not fit now (300.0 GiB available of" in bound.message
+    )  # MemAvailable, where it is less than the nodes' sum
+
+
+def test_the_memory_of_accelerators_holds_no_pool_to_register() -> None:
+    (found,) = of("HC-PIN-LARGE", large(300, 250, "memory", "memory", "device-memory", "cpu-less"))
+    assert found.severity == "note"
+    assert "does not fit now (500.0 GiB available of 600.0 GiB on nodes 0 and 1)" in found.message
+    assert of("HC-PIN-LARGE", large(300, 290, "memory", "device-memory", "device-memory", "device-memory")) == []
+
+
+def test_a_control_group_and_reserved_huge_pages_are_terms_of_what_fits() -> None:
+    value = large(256, 225)
+    limited = change(value.memory.cgroup, memory_max_bytes=600 * GIB, memory_current_bytes=100 * GIB)
+    (found,) = of("HC-PIN-LARGE", replace(value, memory=change(value.memory, cgroup=limited)))
+    assert found.severity == "note"
+    assert (
+        "900.0 GiB available of 1.0 TiB on nodes 0, 1, 2 and 3, 500.0 GiB left in the control group)" in found.message
+    )
+    for part in (
+        {"memory_max_bytes": unknown("memory.max", "permission denied")},
+        {"memory_current_bytes": unknown("m", "odd")},
+    ):
+        (lost_limit,) = of("HC-PIN-LARGE", replace(value, memory=change(value.memory, cgroup=change(limited, **part))))
+        assert lost_limit.severity == "note" and "whether a pool of 512.0 GiB fits is not known" in lost_limit.message
+    (huge,) = of("HC-PIN-LARGE", large(256, 100, hugetlb_free_bytes=520 * GIB))
+    assert huge.severity == "warn" and "520.0 GiB in free hugetlb pages" in huge.message
+
+
+def test_whether_a_pool_fits_is_not_known_while_a_node_was_not_read() -> None:
+    value = large(256, 225)
+    first, *rest = value.numa.nodes
+    for broken in (
+        lost(first, "memory_total_bytes"),
+        lost(first, "kind"),
+        lost(first, "memory_available_bytes", "memory_free_bytes"),
+    ):
+        (found,) = of("HC-PIN-LARGE", replace(value, numa=change(value.numa, nodes=(broken, *rest))))
+        assert found.severity == "note"
+        assert "whether a pool of 512.0 GiB fits is not known (node 0: no such file" in found.message
+    (blind,) = of("HC-PIN-LARGE", large(256, 225, available_bytes=unknown("meminfo", "odd")))
+    assert blind.severity == "warn"  # the nodes tell
+    (bare,) = of("HC-PIN-LARGE", nodeless(available_bytes=unknown("meminfo", "odd")))
+    assert bare.severity == "note" and "is not known (odd" in bare.message
+    (all_there,) = of("HC-PIN-LARGE", nodeless())
+    assert all_there.severity == "warn" and "900.0 GiB available of 1.0 TiB on the host" in all_there.message
 
 
 # -- order ------------------------------------------------------------------------------------------------------------

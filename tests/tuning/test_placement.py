@@ -223,3 +223,50 @@ def test_an_assignment_is_the_cheapest_and_among_equals_the_first() -> None:
 def test_too_few_columns_are_an_error() -> None:
     with pytest.raises(ValueError, match="2 rows"):
         cheapest_assignment([[1], [2]])
+
+
+# -- what was not read --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("group", "words"),
+    [
+        ({"memory_max_bytes": unknown("memory.max", "permission denied")}, "the control group's limit is not known"),
+        (
+            {"memory_max_bytes": 64 * GIB, "memory_current_bytes": unknown("memory.current", "odd")},
+            "has used is not known",
+        ),
+    ],
+)
+def test_sizes_under_a_limit_that_was_not_read_say_so(group: dict[str, Any], words: str) -> None:
+    value = machine()
+    found = place(
+        replace(value, memory=change(value.memory, cgroup=change(value.memory.cgroup, **group))), Policy.INTERLEAVE
+    )
+    assert [words in term for term in found.unknown] == [True]
+    assert set(found.unknown) <= set(found.costs)
+    assert place(value, Policy.INTERLEAVE).unknown == ()
+
+
+def test_nodes_are_not_all_allowed_because_the_list_was_not_read() -> None:
+    found = place(machine(numa={"allowed_nodes": unknown("/proc/self/status", "permission denied")}), Policy.INTERLEAVE)
+    assert ["which nodes this process may use is not known" in term for term in found.unknown] == [True]
+
+
+def test_a_node_whose_cpus_were_not_read_may_be_an_accelerators_memory_and_holds_no_pool() -> None:
+    first, *rest = four_nodes()
+    found = place(machine(numa={"nodes": (lost(first, "cpus", "kind"), *rest)}), Policy.INTERLEAVE)
+    assert sorted(found.bytes_by_node) == [1, 2, 3]
+
+
+def test_cards_whose_share_of_an_uplink_is_not_known_are_not_left_out_of_the_count() -> None:
+    value = worked()
+    first, *rest = value.uplinks
+    told = place(replace(value, uplinks=(lost(first, "busy_bytes_per_s"), *rest)), Policy.LOCAL).costs
+    assert any(
+        "8 of 8 share an uplink: down to 14.7 GiB/s each when all are busy, not known for 2 of them" in c for c in told
+    )
+    none = place(
+        replace(value, uplinks=tuple(lost(one, "busy_bytes_per_s") for one in value.uplinks)), Policy.LOCAL
+    ).costs
+    assert any("8 of 8 share an uplink: what is left for each is not known" in cost for cost in none)

@@ -11,8 +11,8 @@ import pytest
 from recipe_looks import look
 
 from hicachectl.tuning.access import ACCESS, read_target, shell_line, write_target
-from hicachectl.tuning.access.doors import NOT_AVAILABLE
 from hicachectl.tuning.access.hsmp import HSMP_REQUEST, HsmpAccess, pack_message, unpack_answer
+from hicachectl.tuning.access.ways import NOT_AVAILABLE
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.item import ItemKind
 from hicachectl.tuning.kernel import LiveKernel

@@ -7,6 +7,7 @@ width; the caller gives the whole word.
 from __future__ import annotations
 
 from hicachectl.tuning.access.access import Access
+from hicachectl.tuning.access.doors import read_doors
 from hicachectl.tuning.access.hsmp import HsmpAccess
 from hicachectl.tuning.access.module_param import ModuleParamAccess
 from hicachectl.tuning.access.mount import MountAccess
@@ -19,7 +20,7 @@ from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.kernel import Kernel
 from hicachectl.tuning.target import Method, Target, Value
 
-__all__ = ["ACCESS", "READING_ORDER", "read_target", "shell_line", "write_target"]
+__all__ = ["ACCESS", "READING_ORDER", "read_doors", "read_target", "shell_line", "write_target"]
 
 READING_ORDER: tuple[str, ...] = (
     "access",
@@ -27,6 +28,7 @@ READING_ORDER: tuple[str, ...] = (
     "mount",
     "pci_config",
     "doors",
+    "ways",
     "msr",
     "smn",
     "hsmp",

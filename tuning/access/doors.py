@@ -1,36 +1,53 @@
-"""Why a way to reach hardware gave no value: the way is not there, or it is there and failed. Pure.
+"""What stands before a write, read with the value: the words a settings file offers, and whether its mount is read-only.
 
-An operator does different things about the two: load a module or add a boot parameter, or look at the hardware.
+A kernel before 4.12 offers no defer+madvise, and a container usually sees /sys read-only: both can be said in a plan,
+before anything is written.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
 
-__all__ = ["NOT_AVAILABLE", "Door"]
+from hicachectl.tuning.host.facts import Confidence, Fact, unknown
+from hicachectl.tuning.host.mounts import Mount, read_mounts
+from hicachectl.tuning.host.root import HostRoot
+from hicachectl.tuning.sight import Door
+from hicachectl.tuning.target import Method, Target
 
-NOT_AVAILABLE = "access method not available"
+__all__ = ["read_doors"]
+
+_WORDS = (Method.SYSFS, Method.SYSCTL)
 
 
-@dataclass(frozen=True, slots=True)
-class Door:
-    """One way in: what is missing when its file is not there, and what is when it may not be opened."""
+def read_doors(root: HostRoot, targets: Iterable[Target]) -> dict[Target, Door]:
+    """Read what each target offers and whether it can be written at all. Reads the host, the mount table once; never raises."""
+    mounts = read_mounts(root)
+    return {target: Door(_offers(root, target), _read_only(mounts, target)) for target in targets}
 
-    missing: str
-    denied: str
 
-    def why(self, reason: str) -> str:
-        """Return the reason of a read that gave nothing, from the reason of its root. Pure.
+def _offers(root: HostRoot, target: Target) -> Fact[tuple[str, ...]]:
+    if target.method not in _WORDS:
+        return unknown(target.path, "lists no words")
+    return root.text(target.path).then(_listed, why_not="lists no words")
 
-        >>> Door("no module", "no right").why("no such file")
-        'access method not available: no module'
-        """
-        if reason == "no such file":
-            return f"{NOT_AVAILABLE}: {self.missing}"
-        if reason == "permission denied":
-            return f"{NOT_AVAILABLE}: {self.denied}"
-        return self.failed(reason)
 
-    def failed(self, reason: str) -> str:
-        """Return the reason of a way that is there and gave no value. Pure."""
-        return f"failed: {reason}"
+def _listed(text: str) -> tuple[str, ...] | None:
+    return tuple(word.strip("[]") for word in text.split()) if "[" in text else None
+
+
+def _read_only(mounts: Fact[tuple[Mount, ...]], target: Target) -> Fact[bool]:
+    """Whether the mount that shows the path is read-only, itself or its file system. A remount asks nobody else."""
+    if target.method is Method.MOUNT:
+        return unknown(target.path, "a remount does not write to the mount")
+    if mounts.value is None:
+        return Fact(None, mounts.source, mounts.confidence, mounts.reason)
+    above = [mount for mount in mounts.value if _holds(mount.path, target.path)]
+    if not above:
+        return unknown(mounts.source, "no mount shows it")
+    longest = max(len(mount.path) for mount in above)
+    mount = [one for one in above if len(one.path) == longest][-1]
+    return Fact("ro" in mount.flags or "ro" in mount.options, f"{mounts.source} ({mount.path})", Confidence.DERIVED)
+
+
+def _holds(mount: str, path: str) -> bool:
+    return mount == "/" or path == mount or path.startswith(f"{mount}/")

@@ -12,7 +12,7 @@ import os
 import struct
 from collections.abc import Callable
 
-from hicachectl.tuning.access.doors import Door
+from hicachectl.tuning.access.ways import Way
 from hicachectl.tuning.host.facts import Fact, known, unknown
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.kernel import Kernel
@@ -27,7 +27,7 @@ HSMP_REQUEST = 3 << 30 | _MESSAGE.size << 16 | 0xF8 << 8
 _SET_LCLK_LEVELS, _GET_LCLK_LEVELS = 0x12, 0x13
 _READ_BY = {_SET_LCLK_LEVELS: _GET_LCLK_LEVELS}
 """Message that sets -> message that reads the same."""
-_DOOR = Door("there is no /dev/hsmp (sudo modprobe amd_hsmp; AMD EPYC from 7003 on)", "/dev/hsmp needs root")
+_DOOR = Way("there is no /dev/hsmp (sudo modprobe amd_hsmp; AMD EPYC from 7003 on)", "/dev/hsmp needs root")
 _LIVE_ONLY = "asked of a live host only"
 
 Ask = Callable[[HostRoot, str, bytes], bytes]

@@ -6,7 +6,7 @@ have is EIO (Linux arch/x86/kernel/msr.c). So "not available" and "failed" are t
 
 from __future__ import annotations
 
-from hicachectl.tuning.access.doors import Door
+from hicachectl.tuning.access.ways import Way
 from hicachectl.tuning.host.facts import Fact, known, unknown
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.kernel import Kernel
@@ -14,7 +14,7 @@ from hicachectl.tuning.target import Target, Value
 
 __all__ = ["MsrAccess"]
 
-_DOOR = Door("the msr module is not loaded (sudo modprobe msr)", "it needs root (CAP_SYS_RAWIO)")
+_DOOR = Way("the msr module is not loaded (sudo modprobe msr)", "it needs root (CAP_SYS_RAWIO)")
 _N_BYTES = 8
 
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hicachectl.tuning.access.doors import Door
+from hicachectl.tuning.access.ways import Way
 from hicachectl.tuning.host.facts import Fact, known, unknown
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.kernel import Kernel, LiveKernel
@@ -21,7 +21,7 @@ from hicachectl.tuning.target import Target, Value, units_of
 
 __all__ = ["SmnAccess"]
 
-_DOOR = Door(
+_DOOR = Way(
     "debugfs has no x86/amd_smn (boot with amd_smn_debugfs_enable, Linux 6.15 or newer, and mount debugfs)",
     "it needs root, and lockdown closes debugfs",
 )

@@ -31,6 +31,8 @@ READING_ORDER: tuple[str, ...] = (
     "snapshot",
     "recording",
     "privacy",
+    "aliases",
     "archive",
+    "unpacking",
     "places",
 )

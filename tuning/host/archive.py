@@ -9,20 +9,18 @@ from __future__ import annotations
 import errno
 import os
 import tarfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
 from hicachectl.errors import UsageError
 from hicachectl.tuning.host.facts import Fact, known, unknown
-from hicachectl.tuning.host.root import HostRoot
+from hicachectl.tuning.host.root import NO_SUCH_FILE, HostRoot
+from hicachectl.tuning.host.unpacking import Counted, opened, refused
 
 __all__ = ["Bounds", "MemoryRoot", "Tree", "read_archive"]
 
-_MAGIC = {b"\x28\xb5\x2f\xfd": "zst", b"BZh": "bz2", b"\x1f\x8b": "gz", b"\xfd7zXZ\x00": "xz"}
-_MAX_WINDOW_BYTES = 128 << 20  # what zstd -19 --long=27 writes; bounds the memory of unpacking
 _MAX_TIME_S = 1e11  # later than any clock's year
 _MAX_LINKS = 40  # as the kernel allows in one path
 
@@ -145,7 +143,7 @@ class Tree:
 class MemoryRoot(HostRoot):
     """A recorded host held in memory.
 
-    `refused`: why a (file | folder | link, path) could not be read when it was recorded. `listings`: the names of
+    `refused`: why a (file | folder | link | there, path) could not be read when it was recorded. `listings`: the names of
     folders as they were, also of entries that were not recorded. `present`: paths that were there, no more known.
     `probes`: facts that no file holds, by their place in the model. `collected_at`: UTC, when it was recorded.
     """
@@ -226,16 +224,18 @@ class MemoryRoot(HostRoot):
         self.touched.links.add(path)
         return known(target, path)
 
-    def exists(self, path: str) -> bool:
-        """Whether something was recorded there, or listed."""
+    def there(self, path: str) -> Fact[bool]:
+        """Whether something was recorded there, or listed; unknown where it could not be looked at then."""
+        if ("there", path) in self.refused:
+            return unknown(path, self.refused["there", path])
+        if path in self.present:
+            return known(True, path)
         try:
             self.tree.real(path, last=False)
-        except OSError:
-            if path in self.present:
-                return True
-            self.touched.missing.add(path)
-            return False
-        return True
+        except OSError as error:
+            reason = self._why(path, error)
+            return known(False, path) if reason == NO_SUCH_FILE else unknown(path, reason)
+        return known(True, path)
 
 
 def read_archive(path: Path, *, bounds: Bounds | None = None) -> Tree:
@@ -246,14 +246,15 @@ def read_archive(path: Path, *, bounds: Bounds | None = None) -> Tree:
     limits = bounds or Bounds()
     tree, members = Tree(), 0
     try:
-        with _opened(path, limits) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
+        with opened(path, limits.total_bytes) as stream, tarfile.open(fileobj=cast(Any, stream), mode="r|") as tar:
             for member in tar:
                 members += 1
                 if members > limits.members:
-                    raise _refused(path, f"it has more than {limits.members:,} members")
+                    raise refused(path, f"it has more than {limits.members:,} members")
                 _take(tree, tar, member, path, limits)
+            _check_end(tar, stream, path)
     except (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError) as error:
-        raise _refused(path, f"it cannot be read: {error}") from error
+        raise refused(path, f"it cannot be read: {error}") from error
     except OSError as error:
         raise UsageError(
             "cannot read it", where=str(path), why=error.strerror, hint="name a readable archive"
@@ -261,26 +262,40 @@ def read_archive(path: Path, *, bounds: Bounds | None = None) -> Tree:
     return tree
 
 
+def _check_end(tar: tarfile.TarFile, stream: Counted, path: Path) -> None:
+    """Require the two zero blocks that end an archive (POSIX pax), and that what is packed around it ends too.
+
+    Without them it was cut between two members, and would read as a smaller host. Raises UsageError, or ValueError of a
+    decompressor whose data ends early.
+    """
+    rest = cast(Any, tar.fileobj)
+    has_first = rest.tell() == tar.offset + tarfile.BLOCKSIZE  # the header it stopped at was there, and was zero
+    if not has_first or rest.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+        raise refused(path, f"it is cut short: it ends after {tar.offset:,} bytes unpacked, without an end marker")
+    while stream.read(64 << 10):
+        pass
+
+
 def _take(tree: Tree, tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path, limits: Bounds) -> None:
     parts = [p for p in member.name.split("/") if p not in ("", ".")]
     if member.name.startswith("/") or ".." in parts or "\0" in member.name:
-        raise _refused(path, f"its member {member.name!r} leads out of it")
+        raise refused(path, f"its member {member.name!r} leads out of it")
     if len(member.name) > limits.name_bytes:
-        raise _refused(path, f"a member's name has {len(member.name):,} characters")
+        raise refused(path, f"a member's name has {len(member.name):,} characters")
     name = "/" + "/".join(parts)
     if member.isdir():
         if name in tree.files:
-            raise _refused(path, f"its member {member.name!r} is a folder and a file")
+            raise refused(path, f"its member {member.name!r} is a folder and a file")
         if parts:
             tree.add_folder(name)
     elif member.isreg() and not member.issparse():
         if member.size > limits.file_bytes:
-            raise _refused(path, f"its member {member.name!r} has {member.size:,} bytes, over {limits.file_bytes:,}")
+            raise refused(path, f"its member {member.name!r} has {member.size:,} bytes, over {limits.file_bytes:,}")
         content = cast(IO[bytes], tar.extractfile(member)).read()
         if not parts or len(content) != member.size:
-            raise _refused(path, f"its member {member.name!r} is cut short")
+            raise refused(path, f"its member {member.name!r} is cut short")
         if name in tree.folders:
-            raise _refused(path, f"its member {member.name!r} is a folder and a file")
+            raise refused(path, f"its member {member.name!r} is a folder and a file")
         tree.newest_s = max(tree.newest_s, float(member.mtime))
         tree.add_file(name, content)
     elif member.issym() and parts and _stays_inside(name, member.linkname) and name not in tree.folders:
@@ -302,87 +317,3 @@ def _stays_inside(name: str, target: str) -> bool:
         if depth < 0:
             return False
     return True
-
-
-def _refused(path: Path, why: str) -> UsageError:
-    return UsageError(
-        "not used as a recorded host",
-        where=str(path),
-        why=why,
-        hint="make one with: hicachectl topo snapshot FILE.tar.zst",
-    )
-
-
-class _Counted:
-    """A stream that stops when more comes out of it than allowed: a small archive can unpack to anything."""
-
-    def __init__(self, stream: IO[bytes], limit: int, path: Path) -> None:
-        self._stream, self._left, self._path, self._limit = stream, limit, path, limit
-
-    def read(self, size: int = -1) -> bytes:
-        piece = self._stream.read(size if 0 <= size <= self._left else self._left + 1)
-        self._left -= len(piece)
-        if self._left < 0:
-            raise _refused(self._path, f"it unpacks to more than {self._limit:,} bytes")
-        return piece
-
-
-@contextmanager
-def _opened(path: Path, limits: Bounds) -> Iterator[Any]:
-    import stat
-
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe in its place must not hang us
-    with open(handle, "rb") as raw:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise _refused(path, "it is not a regular file")
-        head = raw.read(8)
-        raw.seek(0)
-        kind = next((k for magic, k in _MAGIC.items() if head.startswith(magic)), "tar")
-        with _unpacked(raw, kind, path) as stream:
-            yield _Counted(stream, limits.total_bytes, path)
-
-
-def _unpacked(raw: IO[bytes], kind: str, path: Path) -> Any:
-    if kind == "zst":
-        try:
-            import zstandard
-        except ImportError as error:
-            raise UsageError(
-                "a .zst archive needs the library zstandard", where=str(path), why="it is not installed",
-                hint="pip install zstandard, or unpack it elsewhere and give the folder to --root",
-            ) from error  # fmt: skip
-        reader = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).stream_reader(raw)
-        return _Quiet(reader, zstandard.ZstdError)
-    if kind == "bz2":
-        import bz2
-
-        return _Quiet(bz2.BZ2File(raw), OSError)
-    if kind == "gz":
-        import gzip
-        import zlib
-
-        return _Quiet(gzip.GzipFile(fileobj=raw), OSError, zlib.error)
-    if kind == "xz":
-        import lzma
-
-        return _Quiet(lzma.LZMAFile(raw), lzma.LZMAError)
-    return _Quiet(raw)
-
-
-class _Quiet:
-    """A decompressor whose complaints about broken data are ValueError."""
-
-    def __init__(self, stream: Any, *errors: type[Exception]) -> None:
-        self._stream, self._errors = stream, errors
-
-    def __enter__(self) -> _Quiet:
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        self._stream.close()
-
-    def read(self, size: int = -1) -> bytes:
-        try:
-            return bytes(self._stream.read(size))
-        except self._errors as error:
-            raise ValueError(str(error)) from error

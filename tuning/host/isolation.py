@@ -75,8 +75,11 @@ def read_container(root: HostRoot) -> Fact[str]:
     if all_initial and groups.is_known:
         return Fact("none", "/proc/self/ns, /proc/self/cgroup", Confidence.DERIVED)
     for path, kind in (("/.dockerenv", "docker"), ("/run/.containerenv", "podman")):
-        if root.exists(path):
+        there = root.there(path)
+        if there.value:
             return Fact(kind, path, Confidence.DERIVED)
+        if there.value is None and not outside:
+            return unknown(path, there.reason or "not known")
     if outside:
         return Fact("namespace", f"/proc/self/ns/{outside}", Confidence.DERIVED)
     return unknown("/proc/self/ns, /proc/self/cgroup", why or groups.reason or "no evidence either way")

@@ -10,9 +10,10 @@ from hicachectl.tuning.host.facts import Confidence, Fact, derive, known, unknow
 from hicachectl.tuning.host.isolation import read_container, read_lockdown, read_virtualisation
 from hicachectl.tuning.host.kernel_text import field, id_list, number, signed, status_fields
 from hicachectl.tuning.host.model import Host
+from hicachectl.tuning.host.pci_ids import find_pci_ids
 from hicachectl.tuning.host.root import HostRoot
 
-__all__ = ["PINNING", "find_pci_ids", "read_host", "read_iommu_mode"]
+__all__ = ["PINNING", "read_host", "read_iommu_mode"]
 
 PINNING = (
     "transparent_hugepage", "transparent_hugepage_shmem", "transparent_hugepage_tmpfs", "thp_anon", "thp_shmem",
@@ -34,10 +35,6 @@ _CAPABILITIES = (
 _DOMAIN_MODES = {"DMA": "strict", "DMA-FQ": "lazy", "identity": "identity"}
 """Domain types of Documentation/ABI/testing/sysfs-kernel-iommu_groups; DMA-FQ flushes lazily, by queue."""
 _STRICTEST = ("strict", "lazy", "identity")
-_PCI_IDS = (
-    "/usr/share/hwdata/pci.ids", "/usr/share/misc/pci.ids", "/usr/share/pci.ids", "/var/lib/pciutils/pci.ids",
-    "/usr/share/misc/pci.ids.gz", "/usr/share/hwdata/pci.ids.gz",
-)  # fmt: skip
 _CPU_HEAD_BYTES = 8192
 """Enough for the first CPU's paragraph; reading all of it makes the kernel ask every CPU for its frequency."""
 
@@ -53,7 +50,7 @@ def read_host(root: HostRoot) -> Host:
         architecture=_architecture(root, cpu),
         command_line=line,
         pinned=_pinned(line),
-        boot_id=root.text("/proc/sys/kernel/random/boot_id").then(_boot_id),
+        boot_id=read_boot_id(root),
         virtualisation=read_virtualisation(root),
         container=read_container(root),
         lockdown=read_lockdown(root),
@@ -61,20 +58,12 @@ def read_host(root: HostRoot) -> Host:
         cpu_family=field(cpu, "cpu family").then(number),
         cpu_model=field(cpu, "model").then(number),
         cpu_name=_one_of(cpu, "model name", "cpu"),
-        capabilities=field(root.text("/proc/self/status").then(status_fields), "CapEff").then(_capabilities),
+        capabilities=read_capabilities(root),
         iommu_mode=read_iommu_mode(root),
         deepest_idle_state=idle_state,
         deepest_idle_exit_us=idle_exit_us,
         pci_ids=find_pci_ids(root),
     )
-
-
-def find_pci_ids(root: HostRoot) -> Fact[str]:
-    """Return the path of the installed list of PCI names."""
-    for path in _PCI_IDS:
-        if root.exists(path):
-            return known(path, path)
-    return unknown(", ".join(_PCI_IDS[:4]), "no pci.ids is installed")
 
 
 def read_iommu_mode(root: HostRoot) -> Fact[str]:
@@ -180,6 +169,16 @@ def _one_of(cpu: Fact[dict[str, str]], *names: str) -> Fact[str]:
         if cpu.value is not None and cpu.value.get(name):
             return known(cpu.value[name], cpu.source)
     return Fact(None, cpu.source, cpu.confidence, cpu.reason or f"has no {' or '.join(names)}")
+
+
+def read_boot_id(root: HostRoot) -> Fact[str]:
+    """Read the id of the running boot."""
+    return root.text("/proc/sys/kernel/random/boot_id").then(_boot_id)
+
+
+def read_capabilities(root: HostRoot) -> Fact[tuple[str, ...]]:
+    """Read the effective capabilities of this process, by name."""
+    return field(root.text("/proc/self/status").then(status_fields), "CapEff").then(_capabilities)
 
 
 def _capabilities(text: str) -> tuple[str, ...]:

@@ -12,10 +12,12 @@ import sys
 from hicachectl.tuning.host.facts import Fact, known, unknown
 from hicachectl.tuning.host.root import HostRoot
 
-__all__ = ["probe_mempolicy_calls", "process_policy"]
+__all__ = ["policy_line", "probe_mempolicy_calls", "process_policy"]
 
 _SOURCE = "get_mempolicy, set_mempolicy and mbind in a child process"
 _TIMEOUT_S = 5.0
+_HEAD_BYTES = 96
+"""An address of 16 digits, a blank and a policy of 64 bytes at most (show_numa_map, fs/proc/task_mmu.c) end before."""
 # arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h: get_mempolicy, set_mempolicy, mbind
 _GENERIC = (236, 237, 235)
 _CALLS = {"x86_64": (239, 238, 237), "aarch64": _GENERIC, "riscv64": _GENERIC, "loongarch64": _GENERIC}
@@ -54,8 +56,18 @@ else:
 def process_policy(root: HostRoot) -> Fact[str]:
     """Read this process's policy, such as `interleave:0-7`: what numa_maps gives for a mapping that has none of its own."""
     path = "/proc/self/numa_maps"
-    head = root.data(path, 4096).then(lambda found: found.decode("utf-8", "backslashreplace").partition("\n")[0])
+    head = root.data(path, _HEAD_BYTES).then(lambda found: found.decode("utf-8", "backslashreplace").partition("\n")[0])
     return head.then(_policy, why_not="names no policy")
+
+
+def policy_line(text: str) -> str:
+    """Return the first line of a numa_maps without its address and what is mapped there; nothing where it names no policy. Pure.
+
+    >>> policy_line("7f3a00000000 bind:1 file=/home/me/secret mapped=9\\n")
+    '0 bind:1\\n'
+    """
+    policy = _policy(text.partition("\n")[0])
+    return f"0 {policy}\n" if policy is not None else ""
 
 
 def probe_mempolicy_calls(

@@ -175,7 +175,7 @@ class ConfigSpace:
     aspm: Fact[str]
     acs_control: Fact[int]
     acs_redirect: Fact[bool]
-    """Whether peer-to-peer requests or completions are sent up to the root complex (ACS control bits 2, 3, 4)."""
+    """Whether peer-to-peer requests or completions are sent up to the root complex (ACS control bits 2, 3)."""
     transactions_pending: Fact[bool]
     link: Link | None = None
     """What the link registers say, for where sysfs has no link files; None where nothing was decoded."""
@@ -248,7 +248,8 @@ class Uplink:
     """The narrowest link that everything in `shared_by` must cross to reach memory.
 
     `capacity_bytes_per_s` is link math, one direction, at the present width and the highest speed both ends have (an idle
-    link shows a lower one and raises it under load; `present_bytes_per_s` is the math at the speed shown now);
+    link shows a lower one and raises it under load; `present_bytes_per_s` is the math at the speed shown now); unknown where
+    one end's speed was not read and the other's is above what runs now;
     `solo_bytes_per_s` what one member gets alone (its own link counts), `busy_bytes_per_s` what an accelerator gets when
     all are busy; `oversubscription` the members' own links, each counted once, over the capacity.
     """

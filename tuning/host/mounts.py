@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.root import HostRoot
 
-__all__ = ["Mount", "read_mounts"]
+__all__ = ["Mount", "plain_path", "read_mounts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,8 @@ def _mountinfo(text: str) -> tuple[Mount, ...] | None:
         left, right = before.split(" "), after.split(" ")
         if not dash or len(left) < 6 or len(right) < 3:
             raise ValueError(f"not a mount: {line[:60]!r}")
-        found.append(
-            Mount(_plain(left[4]), right[0], tuple(right[2].split(",")), _plain(left[3]), tuple(left[5].split(",")))
-        )
+        options, flags = tuple(right[2].split(",")), tuple(left[5].split(","))
+        found.append(Mount(plain_path(left[4]), right[0], options, plain_path(left[3]), flags))
     return tuple(found) or None
 
 
@@ -61,10 +60,10 @@ def _mounts(text: str) -> tuple[Mount, ...] | None:
         words = line.split(" ")
         if len(words) < 4:
             raise ValueError(f"not a mount: {line[:60]!r}")
-        found.append(Mount(_plain(words[1]), words[2], tuple(words[3].split(",")), None))
+        found.append(Mount(plain_path(words[1]), words[2], tuple(words[3].split(",")), None))
     return tuple(found) or None
 
 
-def _plain(path: str) -> str:
-    """Undo the octal escapes of blanks and backslashes."""
+def plain_path(path: str) -> str:
+    """Undo the octal escapes of blanks and backslashes in a mount table's path. Pure."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)

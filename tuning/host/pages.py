@@ -10,7 +10,7 @@ from hicachectl.tuning.host.kernel_text import number
 from hicachectl.tuning.host.model import HugePool
 from hicachectl.tuning.host.root import HostRoot
 
-__all__ = ["base_page_bytes", "free_huge_blocks", "huge_page_bytes", "hugetlb_pools", "reserves"]
+__all__ = ["base_page_bytes", "free_huge_blocks", "huge_page_bytes", "hugetlb_pools", "page_size_entry", "reserves"]
 
 _AT_PAGESZ = 6  # include/uapi/linux/auxvec.h
 _X86_VENDORS = ("GenuineIntel", "AuthenticAMD", "HygonGenuine", "CentaurHauls")
@@ -65,12 +65,21 @@ def reserves(root: HostRoot) -> Fact[dict[int, tuple[int, int]]]:
     return root.text("/proc/zoneinfo").then(_zone_reserves, why_not="has no zones")
 
 
-def _auxv_page_bytes(vector: bytes) -> int | None:
+def page_size_entry(vector: bytes) -> bytes:
+    """Return the entry of an auxiliary vector that holds the page size, alone; the others are addresses and ids. Pure."""
     for order in "<>":  # a recording may come from a machine of the other byte order
-        words = struct.unpack(f"{order}{len(vector) // 8}Q", vector[: len(vector) // 8 * 8])
-        for kind, value in zip(words[::2], words[1::2], strict=False):
-            if kind == _AT_PAGESZ:
-                return _power_of_two(str(value))
+        for at in range(0, len(vector) // 8 * 8 - 8, 16):
+            if struct.unpack_from(f"{order}Q", vector, at)[0] == _AT_PAGESZ:
+                return vector[at : at + 16]
+    return b""
+
+
+def _auxv_page_bytes(vector: bytes) -> int | None:
+    entry = page_size_entry(vector)
+    for order in "<>":
+        kind, value = struct.unpack(f"{order}2Q", entry) if entry else (None, None)
+        if kind == _AT_PAGESZ:
+            return _power_of_two(str(value))
     return None
 
 

@@ -11,16 +11,25 @@ PATHS = (
     "/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids", "/usr/share/pci.ids", "/var/lib/pciutils/pci.ids",
     "/usr/local/share/pci.ids",
 )  # fmt: skip
-"""Where distributions put it: Debian, Red Hat and SUSE, older releases, update-pciids, a local build."""
+"""Where distributions put it: Debian, Red Hat and SUSE, older releases, update-pciids, a local build. The first one counts."""
 _MAX_BYTES = 16 << 20
 """The published file has 1.5 MB."""
 
 
 def find_pci_ids(root: HostRoot) -> Fact[str]:
     """Return the path of the first pci.ids there is; never the one of another machine than `root`."""
+    denied: Fact[str] | None = None
     for path in PATHS:
-        if root.exists(path):
+        there = root.there(path)
+        if there.value:
             return known(path, path)
+        if there.value is None and denied is None:
+            denied = unknown(path, there.reason or "not known")
+    if denied is not None:
+        return denied
+    packed = next((f"{path}.gz" for path in PATHS if root.exists(f"{path}.gz")), None)
+    if packed is not None:
+        return unknown(packed, "only a packed pci.ids.gz is installed")
     return unknown(PATHS[0], "no pci.ids installed")
 
 

@@ -38,8 +38,9 @@ _CAPABILITY_LIST = 1 << 4
 _PCI_EXPRESS, _ACS = 0x10, 0x0D
 _MAX_STEPS = 48
 _MAX_EXTENDED_STEPS = (4096 - 256) // 8
-_ACS_REDIRECT = 0x1C
-"""P2P request redirect, completion redirect, upstream forwarding."""
+_ACS_REDIRECT = 0x0C
+"""P2P request redirect and completion redirect (PCI_ACS_RR, PCI_ACS_CR). Upstream forwarding, 0x10, alone redirects nothing:
+it passes on what another port's redirect sends up."""
 
 
 def decode_config(data: bytes, source: str = "config") -> ConfigSpace:

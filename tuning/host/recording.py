@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hicachectl.tuning.host.aliases import Aliases
 from hicachectl.tuning.host.facts import Fact, known, unknown
-from hicachectl.tuning.host.privacy import is_private, public, public_names
+from hicachectl.tuning.host.privacy import is_private, public, public_names, public_target
 from hicachectl.tuning.host.root import HostRoot
 
 __all__ = ["NOT_RECORDED", "RecordingRoot"]
@@ -24,33 +26,41 @@ class RecordingRoot(HostRoot):
         super().__init__(inner.path, name=inner.name)
         self.inner = inner
         self.touched = inner.touched
+        self.probes = inner.probes
+        self.collected_at = inner.collected_at
         self.files: dict[str, bytes] = {}
         self.listings: dict[str, tuple[str, ...]] = {}
         self.targets: dict[str, str] = {}
         self.refused: dict[tuple[str, str], str] = {}
-        """(file | piece | folder | link, path) -> why it could not be read, where it was not simply missing."""
+        """(file | piece | folder | link | there, path) -> why it could not be read, where it was not simply missing."""
+        self.aliases = Aliases()
+        """What stands for private names in what was read: readers ask by aliases, the inner root by the real names."""
         self._asked_bytes: dict[str, int] = {}
+        self._whole: set[str] = set()
         self._pieces: dict[tuple[str, int, int], bytes] = {}
-        self._there: dict[str, bool] = {}
+        self._there: dict[str, Fact[bool]] = {}
 
     def at(self, path: str) -> Path:
         """Return the real path under the inner root."""
-        return self.inner.at(path)
+        return self.inner.at(self.aliases.real(path))
+
+    def newest_s(self) -> float | None:
+        """Date of the inner root's files, seconds since 1970."""
+        return self.inner.newest_s()
 
     def data(self, path: str, n_bytes: int) -> Fact[bytes]:
         """Read a file once, and answer from memory afterwards unless more of it is asked for."""
         if is_private(path):
             self.refused["file", path] = NOT_RECORDED
             return unknown(path, NOT_RECORDED)
-        if path in self.files and (
-            n_bytes <= self._asked_bytes[path] or len(self.files[path]) < self._asked_bytes[path]
-        ):
+        if path in self.files and (n_bytes <= self._asked_bytes[path] or path in self._whole):
             return known(self.files[path][:n_bytes], path)
-        found = self.inner.data(path, n_bytes)
+        found = self.inner.data(self.aliases.real(path), n_bytes)
         if found.value is None:
-            self._remember("file", path, found)
-            return found
-        cleaned = public(path, found.value)
+            return self._refused("file", path, found)
+        if len(found.value) < n_bytes:
+            self._whole.add(path)
+        cleaned = public(path, found.value, self.aliases)
         self.files[path], self._asked_bytes[path] = cleaned, n_bytes
         return known(cleaned, path)
 
@@ -58,12 +68,11 @@ class RecordingRoot(HostRoot):
         """Read a piece of a file once. Of what lies between pieces nothing is recorded: it reads as zero."""
         if (path, offset, n_bytes) in self._pieces:
             return known(self._pieces[path, offset, n_bytes], path)
-        found = self.inner.piece(path, offset, n_bytes)
+        found = self.inner.piece(self.aliases.real(path), offset, n_bytes)
         if found.value is None:
-            self._remember("piece", path, found)
-        else:
-            self._pieces[path, offset, n_bytes] = found.value
-        return found
+            return self._refused("piece", path, found)
+        self._pieces[path, offset, n_bytes] = found.value
+        return known(found.value, path)
 
     def contents(self) -> dict[str, bytes]:
         """Every recorded file, its pieces put in their places."""
@@ -78,10 +87,9 @@ class RecordingRoot(HostRoot):
         """List a folder once."""
         if path in self.listings:
             return known(self.listings[path], path)
-        found = self.inner.names(path)
+        found = self.inner.names(self.aliases.real(path))
         if found.value is None:
-            self._remember("folder", path, found)
-            return found
+            return self._refused("folder", path, found)
         self.listings[path] = public_names(found.value)
         return known(self.listings[path], path)
 
@@ -89,24 +97,26 @@ class RecordingRoot(HostRoot):
         """Read a link once."""
         if path in self.targets:
             return known(self.targets[path], path)
-        found = self.inner.link(path)
+        found = self.inner.link(self.aliases.real(path))
         if found.value is None:
-            self._remember("link", path, found)
-        else:
-            self.targets[path] = found.value
-        return found
+            return self._refused("link", path, found)
+        self.targets[path] = public_target(path, found.value)
+        return known(self.targets[path], path)
 
-    def exists(self, path: str) -> bool:
+    def there(self, path: str) -> Fact[bool]:
         """Look once whether something is there."""
         if path not in self._there:
-            self._there[path] = self.inner.exists(path)
+            found = self.inner.there(self.aliases.real(path))
+            self._there[path] = self._refused("there", path, found) if found.value is None else known(found.value, path)
         return self._there[path]
 
     @property
     def present(self) -> tuple[str, ...]:
         """Paths that were only asked whether they exist, and do."""
-        return tuple(sorted(path for path, there in self._there.items() if there))
+        return tuple(sorted(path for path, there in self._there.items() if there.value))
 
-    def _remember(self, kind: str, path: str, found: Fact[Any]) -> None:
-        if found.reason is not None and path not in self.inner.touched.missing:
+    def _refused(self, kind: str, path: str, found: Fact[Any]) -> Fact[Any]:
+        """Remember why something was not read, where it was not simply missing; the answer speaks of `path`, not of the real one."""
+        if found.reason is not None and self.aliases.real(path) not in self.inner.touched.missing:
             self.refused[kind, path] = found.reason
+        return replace(found, source=path)

@@ -19,7 +19,9 @@ from typing import Any
 
 from hicachectl.tuning.host.facts import Fact, known, unknown
 
-__all__ = ["HostRoot", "Touched"]
+__all__ = ["NO_SUCH_FILE", "HostRoot", "Touched"]
+
+NO_SUCH_FILE = "no such file"
 
 _MAX_TEXT_BYTES = 8 << 20
 """A mount table or a zoneinfo of a host with a thousand CPUs stays below; what is longer is no settings file."""
@@ -156,14 +158,17 @@ class HostRoot:
         return known("/" + "/".join(parts), path)
 
     def exists(self, path: str) -> bool:
-        """Whether something is there; what cannot be looked at counts as not there."""
+        """Whether something is known to be there; what may not be looked at is not. `there` tells the two apart."""
+        return self.there(path).value is True
+
+    def there(self, path: str) -> Fact[bool]:
+        """Look whether something is there; unknown with the reason where that may not be looked at."""
         try:
-            there = os.path.lexists(self._real(path, last=False))
-        except (OSError, ValueError):
-            there = False
-        if not there:
-            self.touched.missing.add(path)
-        return there
+            os.lstat(self._real(path, last=False))
+        except (OSError, ValueError) as error:
+            reason = self._why(path, error)
+            return known(False, path) if reason == NO_SUCH_FILE else unknown(path, reason)
+        return known(True, path)
 
     def _open(self, path: str) -> int:
         if self.is_live:
@@ -231,7 +236,7 @@ class HostRoot:
             return f"not a path: {error}"
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             self.touched.missing.add(path)
-            return "no such file"
+            return NO_SUCH_FILE
         if error.errno in (errno.EACCES, errno.EPERM):
             return "permission denied"
         return error.strerror or str(error)

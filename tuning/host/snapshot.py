@@ -25,12 +25,21 @@ from hicachectl.tuning.host.archive import Bounds, MemoryRoot, Tree, read_archiv
 from hicachectl.tuning.host.facts import Confidence, Fact
 from hicachectl.tuning.host.model import Machine
 from hicachectl.tuning.host.places import facts_of
-from hicachectl.tuning.host.privacy import RULES
+from hicachectl.tuning.host.privacy import IDENTIFYING, RULES
 from hicachectl.tuning.host.read import read_machine
 from hicachectl.tuning.host.recording import RecordingRoot
 from hicachectl.tuning.host.root import HostRoot
 
-__all__ = ["MANIFEST", "Member", "Written", "open_root", "recorded_root", "snapshot_members", "write_snapshot"]
+__all__ = [
+    "MANIFEST",
+    "Member",
+    "Written",
+    "open_root",
+    "recorded_root",
+    "refuse_existing",
+    "snapshot_members",
+    "write_snapshot",
+]
 
 MANIFEST, TOPO, PROBES = "manifest.json", "topo.json", "probes.json"
 _VERSION = 1
@@ -56,6 +65,7 @@ class Written:
     n_links: int
     probes: tuple[str, ...]
     left_out: tuple[tuple[str, str], ...] = RULES
+    identifying: tuple[str, ...] = IDENTIFYING
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -139,20 +149,32 @@ def _tree_of_folder(folder: Path, bounds: Bounds) -> Tree:
     """Read an unpacked snapshot as its archive would be; links are kept as words and never followed."""
     tree, total, count = Tree(), 0, 0
     for above, folders, names in os.walk(folder):
-        base = "/" + os.path.relpath(above, folder).lstrip(".").lstrip("/")
+        below = os.path.relpath(above, folder)
+        base = "" if below == "." else f"/{below}"
         for name in [*folders, *names]:
-            at, path = Path(above, name), f"{base.rstrip('/')}/{name}"
+            at, path = Path(above, name), f"{base}/{name}"
             count += 1
+            if count > bounds.members:
+                raise _too_large(folder, f"it has more than {bounds.members:,} members")
             if at.is_symlink():
                 tree.add_link(path, os.readlink(at))
             elif at.is_dir():
                 tree.add_folder(path)
             elif at.is_file():
-                total += at.stat().st_size
-                if total > bounds.total_bytes or count > bounds.members:
-                    raise UsageError("too large for a snapshot", where=str(folder), why=f"over {bounds}")
+                size_bytes = at.stat().st_size
+                total += size_bytes
+                if size_bytes > bounds.file_bytes:
+                    raise _too_large(folder, f"its file {path} has {size_bytes:,} bytes, over {bounds.file_bytes:,}")
+                if total > bounds.total_bytes:
+                    raise _too_large(folder, f"it holds more than {bounds.total_bytes:,} bytes")
                 tree.add_file(path, at.read_bytes())
     return tree
+
+
+def _too_large(folder: Path, why: str) -> UsageError:
+    return UsageError(
+        "too large for a snapshot", where=str(folder), why=why, hint="name the folder a snapshot was unpacked to"
+    )
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -192,12 +214,16 @@ def write_snapshot(
     *,
     topo: bytes,
     about: Mapping[str, Any],
+    force: bool = False,
 ) -> Written:
-    """Write a snapshot: into a temporary file beside `path` (0600), synced, then renamed over it.
+    """Write a snapshot: into a temporary file beside `path` (0600), synced, then given its name.
 
     `topo` is the document of the same read; `about` goes into the manifest: tool_version, host, boot_id, collected_at,
-    source. Raises UsageError when it cannot be written, and leaves nothing behind then.
+    source. A file that is there is replaced with `force` only. Raises UsageError when it is there or cannot be written,
+    and leaves nothing behind then.
     """
+    if not force:
+        refuse_existing(path)
     tree, probes = snapshot_members(recording, machine)
     texts = {TOPO: topo, PROBES: _json({"facts": {place: _plain_fact(fact) for place, fact in probes.items()}})}
     members = tuple(
@@ -208,6 +234,7 @@ def write_snapshot(
         "snapshot": _VERSION,
         **about,
         "left_out": [{"what": what, "how": how} for what, how in RULES],
+        "identifying": list(IDENTIFYING),
         "files": [asdict(member) for member in members],
         "links": [{"path": name.lstrip("/"), "target": target} for name, target in sorted(tree.links.items())],
         "refused": [{"kind": k, "path": p, "reason": reason} for (k, p), reason in sorted(recording.refused.items())],
@@ -215,10 +242,23 @@ def write_snapshot(
         "listings": {folder: list(names) for folder, names in sorted(recording.listings.items())},
     }
     packed = _compressed(_packed(tree, {MANIFEST: _json(manifest), **texts}), path)
-    _replace(path, packed)
+    _put(path, packed, force=force)
     return Written(
         str(path), len(packed), hashlib.sha256(packed).hexdigest(), members, len(tree.links), tuple(sorted(probes))
     )
+
+
+def refuse_existing(path: Path) -> None:
+    """Stop where something has the name a snapshot is to get, a link that leads nowhere too. Raises UsageError."""
+    if os.path.lexists(path):
+        raise _already_there(path)
+
+
+def _already_there(path: Path) -> UsageError:
+    return UsageError(
+        "there is a file already", where=str(path), why="a snapshot replaces one only when told to",
+        hint="name another file, or add --force to replace this one",
+    )  # fmt: skip
 
 
 def _replayed(tree: Tree, recording: RecordingRoot, probes: Mapping[str, Fact[Any]]) -> MemoryRoot:
@@ -271,7 +311,7 @@ def _compressed(data: bytes, path: Path) -> bytes:
     return bytes(zstandard.ZstdCompressor(level=10, write_checksum=True).compress(data))
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _put(path: Path, content: bytes, *, force: bool) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -280,7 +320,10 @@ def _replace(path: Path, content: bytes) -> None:
                 file.write(content)
                 file.flush()
                 os.fsync(descriptor)
-            temporary.replace(path)
+            if force:
+                temporary.replace(path)
+            else:
+                _rename_to_new(temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
@@ -289,6 +332,19 @@ def _replace(path: Path, content: bytes) -> None:
             f"cannot write: {error.strerror}", where=str(path), why="the snapshot was to go there",
             hint="name a writable file in an existing folder", code="HC-OUTPUT",
         ) from error  # fmt: skip
+
+
+def _rename_to_new(temporary: Path, path: Path) -> None:
+    """Give a finished file its name unless that was taken meanwhile. Raises UsageError then."""
+    try:
+        os.link(temporary, path, follow_symlinks=False)  # a rename would replace
+    except FileExistsError as error:
+        raise _already_there(path) from error
+    except OSError:  # a file system without hard links
+        refuse_existing(path)
+        temporary.replace(path)
+        return
+    temporary.unlink()
 
 
 def _json(value: Any) -> bytes:

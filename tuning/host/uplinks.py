@@ -4,6 +4,9 @@ A link is named by the port at its upper end: a root port or a downstream port o
 moves data is one flow per lowest link (the functions of one card share theirs). Rates are max-min fair: raise all flows
 alike until a link is full, freeze the flows that cross it, go on. The link that froze an accelerator is its narrowest
 shared segment; devices on two root ports never meet in one.
+
+A link can do what both of its ends can. Where one end's maximum was not read the link has the other's only if it runs at it
+now; else it is not known, and neither is the capacity: what one end could do is in the reason.
 """
 
 from __future__ import annotations
@@ -11,14 +14,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import TypeVar
 
 from hicachectl.tuning.host.facts import Confidence, Fact, unknown
 from hicachectl.tuning.host.model import Link, PciDevice, SlotKind, Uplink
 
-__all__ = ["find_uplinks", "link_bytes_per_s"]
+__all__ = ["find_uplinks", "is_unidentified", "link_bytes_per_s"]
+
+N = TypeVar("N", int, float)
 
 _MOVER_CLASSES = frozenset(("01", "02", "03", "0b", "12"))
 """Base classes that move data in bulk: storage, network, display, processors, accelerators."""
+_MAY_BE_CLASSES = frozenset(("07", "10", "11", "ff"))
+"""Base classes of which some move data in bulk: what they are is told by their ids (Kunlun is a communication controller)."""
 _ORDER = (SlotKind.ACCELERATOR, SlotKind.RDMA_NIC, SlotKind.NIC, SlotKind.NVME)
 _ABOVE_A_LINK = frozenset(("root-port", "downstream"))
 _ABOVE_NO_LINK = frozenset(("upstream", "bridge"))
@@ -76,7 +84,7 @@ class _Tree:
         for device in devices:
             if device.parent is not None:
                 self.children.setdefault(device.parent, []).append(device)
-        movers = [device for device in devices if _moves_data(device)]
+        movers = [d for d in devices if _moves_data(d) or (is_unidentified(d) and d.address not in self.children)]
         self.chains = {device.address: self._chain(device) for device in movers}
         """Links from the top down, by upper port."""
         self.segments: dict[str, _Segment] = {}
@@ -89,7 +97,13 @@ class _Tree:
         self.by_shape = {
             links[0] for links in self.flows.values() if any(self._is_unknown_uplink(upper) for upper in links)
         }
-        """Top links below which a switch's link is not known: there all links count alike, and rates mean nothing."""
+        """Top links below which a switch's link is not known: there all links count alike."""
+        self.incomplete = {
+            links[0]
+            for links in self.flows.values()
+            if any(self.segments[upper].capacity.value is None for upper in links)
+        }
+        """Top links below which a link is not known: there rates mean nothing."""
         self.rates: dict[str, float] = {}
         self.narrowest: dict[str, str] = {}
         self._fill()
@@ -119,8 +133,11 @@ class _Tree:
         below = sorted(self.children.get(upper, ()), key=lambda one: one.is_vf.value is True)
         lower = next((one for one in below if one.link.width_now.value is not None), below[0] if below else None)
         above = self.devices.get(upper)
-        link = _joined(lower.link if lower else None, above.link if above else None)
-        leads_on = lower is not None and lower.kind == SlotKind.BRIDGE and lower.address in self.children
+        link = _joined(
+            lower.link if lower else _no_end(upper, "nothing is listed below it"),
+            above.link if above else _no_end(upper, f"{upper} is not listed"),
+        )
+        leads_on = lower is not None and lower.address in self.children
         port = lower.address if lower is not None and leads_on else upper
         return _Segment(upper, port, link, _capacity(link, port), _present(link, port), not leads_on)
 
@@ -179,8 +196,9 @@ def _uplink(name: str, tree: _Tree, upper: str, accelerators: list[str]) -> Upli
         busy = over = Fact[float](None, source, Confidence.DERIVED, segment.capacity.reason)
     else:
         busy = Fact(min(*rates, capacity), f"{source}, {len(flows)} links busy", Confidence.DERIVED)
-        if tree.chains[accelerators[0]][0] in tree.by_shape:
-            busy = Fact(None, source, Confidence.DERIVED, "a link on the way is not known")
+        top = tree.chains[accelerators[0]][0]
+        if top in tree.incomplete:
+            busy = Fact(None, source, Confidence.DERIVED, f"the capacity of a link below {top} is not known")
         if len(known_own) == len(own):
             over = Fact(sum(known_own) / capacity, f"{source}, {len(flows)} links below", Confidence.DERIVED)
         else:
@@ -191,6 +209,16 @@ def _uplink(name: str, tree: _Tree, upper: str, accelerators: list[str]) -> Upli
         accelerators=tuple(accelerators), node=_node(tree, segment, members), solo_bytes_per_s=solo,
         busy_bytes_per_s=busy, oversubscription=over, present_bytes_per_s=segment.present,
     )  # fmt: skip
+
+
+def is_unidentified(device: PciDevice) -> bool:
+    """Whether what a function is was not read, so that it may be an accelerator: it shares links like one. Pure."""
+    if device.kind != SlotKind.OTHER or device.config.port_type.value in (*_ABOVE_A_LINK, *_ABOVE_NO_LINK):
+        return False
+    if device.class_code.value is None:
+        return True
+    unread = device.vendor.value is None or device.device.value is None
+    return unread and device.class_code.value[:2] in _MAY_BE_CLASSES
 
 
 def _moves_data(device: PciDevice) -> bool:
@@ -211,37 +239,50 @@ def _node(tree: _Tree, segment: _Segment, members: Iterable[PciDevice]) -> Fact[
     return unknown(port.node.source if port else segment.port, reason)
 
 
-def _joined(lower: Link | None, upper: Link | None) -> Link:
+def _no_end(port: str, reason: str) -> Link:
+    """The end of a link that is not in the list of functions."""
+    nothing: Fact[float] = unknown(port, reason)
+    lanes: Fact[int] = unknown(port, reason)
+    return Link(nothing, nothing, lanes, lanes)
+
+
+def _joined(lower: Link, upper: Link) -> Link:
     """One link from its two ends: the lower end's word for now (ports of virtual machines make theirs up), the lesser for max."""
-    if lower is None or upper is None:
-        both = lower or upper
-        nothing: Fact[float] = unknown("", "no such function")
-        lanes: Fact[int] = unknown("", "no such function")
-        return both or Link(nothing, nothing, lanes, lanes)
     speed_now = lower.speed_now_gt_s if lower.speed_now_gt_s.is_known else upper.speed_now_gt_s
     width_now = lower.width_now if lower.width_now.is_known else upper.width_now
     return Link(
         speed_now_gt_s=speed_now,
-        speed_max_gt_s=_lesser(lower.speed_max_gt_s, upper.speed_max_gt_s, speed_now),
+        speed_max_gt_s=_lesser(lower.speed_max_gt_s, upper.speed_max_gt_s, speed_now, "speed", "{:g} GT/s"),
         width_now=width_now,
-        width_max=_lesser(lower.width_max, upper.width_max, width_now),
+        width_max=_lesser(lower.width_max, upper.width_max, width_now, "width", "x{}"),
     )
 
 
-def _lesser(lower: Fact[float] | Fact[int], upper: Fact[float] | Fact[int], now: Fact[float] | Fact[int]) -> Fact:  # type: ignore[type-arg]
-    """The lesser of the two ends' maxima; an end whose maximum is below what runs now is not believed."""
-    believed = [
-        end for end in (lower, upper) if end.value is not None and (now.value is None or end.value >= now.value)
-    ]
-    return min(believed, key=lambda end: end.value or 0) if believed else lower
+def _lesser(lower: Fact[N], upper: Fact[N], now: Fact[N], what: str, words: str) -> Fact[N]:
+    """The lesser of the two ends' maxima; an end whose maximum is below what runs now is not believed.
+
+    With one end left it is that end's where the link runs at it now, for then the other end can do so too; else unknown.
+    """
+    told = [end for end in (lower, upper) if end.value is not None]
+    believed = [end for end in told if now.value is None or (end.value or 0) >= now.value]
+    if not told:
+        return lower
+    if not believed:
+        seen = " and ".join(words.format(end.value) for end in told).replace(" GT/s and", " and")
+        reason = f"{seen} {'are' if len(told) > 1 else 'is'} below {words.format(now.value)}, which runs now"
+        return Fact(None, told[0].source, Confidence.DERIVED, reason)
+    least = min(believed, key=lambda end: end.value or 0)
+    if len(believed) == 2 or least.value == now.value:
+        return least
+    other = upper if least is lower else lower
+    why = other.reason or f"{words.format(other.value)} is below what runs now"
+    reason = f"at most {words.format(least.value)}: the other end's top {what} is not known ({why})"
+    return Fact(None, other.source, Confidence.DERIVED, reason)
 
 
 def _capacity(link: Link, port: str) -> Fact[float]:
     """Link math at the present width and the highest speed both ends have: an idle link raises its speed under load."""
-    speed, width = link.speed_max_gt_s, link.width_now
-    if speed.value is None:
-        speed = link.speed_now_gt_s
-    return _math(speed, width, f"link math of {port}")
+    return _math(link.speed_max_gt_s, link.width_now, f"link math of {port}")
 
 
 def _present(link: Link, port: str) -> Fact[float]:

@@ -16,7 +16,9 @@ from hicachectl.tuning.target import Target
 
 __all__ = ["READING_ORDER", "Knob"]
 
-READING_ORDER: tuple[str, ...] = ("recipe",)
+READING_ORDER: tuple[str, ...] = (
+    "setting", "thp_sizes", "thp", "khugepaged", "tmpfs", "numa_balancing", "zone_reclaim", "weighted_interleave", "limits", "table", "recipe",
+)  # fmt: skip
 
 
 class Knob(Protocol):

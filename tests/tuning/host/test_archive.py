@@ -6,7 +6,9 @@ import bz2
 import gzip
 import io
 import lzma
+import re
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -150,6 +152,71 @@ def test_a_pipe_or_folder_in_its_place_is_refused_and_never_waited_for(tmp_path:
     for path in (tmp_path / "pipe", tmp_path, tmp_path / "missing"):
         with pytest.raises(UsageError):
             read_archive(path)
+
+
+CUT = pytest.mark.parametrize(
+    "pack",
+    [
+        bytes, bz2.compress, gzip.compress, lzma.compress,
+        zstandard.ZstdCompressor().compress, zstandard.ZstdCompressor(write_checksum=True, write_content_size=False).compress,
+    ],
+    ids=["plain", "bz2", "gz", "xz", "zst", "zst-checked"],
+)  # fmt: skip
+
+
+def ends_at(whole: bytes) -> int:
+    """Where the end marker of a plain archive ends; what follows is padding."""
+    with tarfile.open(fileobj=io.BytesIO(whole)) as tar:
+        tar.getmembers()
+        return tar.offset + 1024
+
+
+@CUT
+def test_every_cut_of_an_archive_is_refused_and_never_a_smaller_host(
+    pack: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    import random
+
+    # zeros at the end of a file look like the end marker, and random bytes do not pack
+    noise = member("sys/noise", random.Random(1).randbytes(2000))
+    plain = packed(*GOOD, noise, member("sys/zeros", bytes(4096)), member("sys/last", b"1"))
+    whole = pack(plain)
+    path = tmp_path / "x"
+    ends = ends_at(plain) if whole == plain else len(whole)
+    step = 1 if len(whole) < 4000 else 64
+    for cut in sorted({*range(0, ends, step), *range(512, ends, 512), ends - 1}):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(UsageError) as caught:
+            read_archive(path)
+        told = caught.value.why or ""
+        assert cut == 0 or "empty" not in told, (cut, told)
+        assert str(path) == caught.value.where
+    path.write_bytes(whole[:ends])
+    assert read_archive(path).files == read_archive(write(path, whole)).files
+    assert len(read_archive(path).files) == 4
+
+
+def write(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("cut", [1, 3, 300, 512, 2048])
+def test_a_cut_archive_is_called_cut_and_not_empty(cut: int, tmp_path: Path) -> None:
+    whole = zstandard.ZstdCompressor().compress(packed(*GOOD, member("sys/x", bytes(range(256)) * 20)))
+    plain = packed(*GOOD)
+    for content in (whole[: min(cut, len(whole) - 1)], plain[:cut]):
+        with pytest.raises(UsageError) as caught:
+            read_archive(write(tmp_path / "x", content))
+        assert re.search("cut short|truncated|unexpected end", caught.value.why or ""), caught.value.why
+
+
+def test_a_second_zstd_frame_is_read_too(tmp_path: Path) -> None:
+    plain, pack = packed(*GOOD), zstandard.ZstdCompressor().compress
+    path = write(tmp_path / "x", pack(plain[:700]) + pack(plain[700:]))
+    assert read_archive(path).files == {"/sys/devices/pci0/0000:01:00.0/vendor": b"0x10de\n"}
+    with pytest.raises(UsageError):
+        read_archive(write(path, pack(plain[:512])))
 
 
 @settings(max_examples=150, deadline=None)

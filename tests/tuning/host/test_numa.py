@@ -185,3 +185,12 @@ def test_the_childs_last_words_are_judged(returncode: int, said: str, value: boo
     fact = _verdict(returncode, said)
     assert fact.value is value
     assert words in (fact.reason or fact.source)
+
+
+def test_of_the_process_maps_no_more_than_the_first_policy_is_read(tmp_path: Path) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    line = "7f0000000000 interleave=static:0-7 file=/home/somebody/" + "x" * 300 + "\n"
+    (tmp_path / "proc/self/numa_maps").write_text(line * 40)
+    root = HostRoot(tmp_path, name="h")
+    assert read_numa(root).process_policy.value == "interleave=static:0-7"
+    assert root.touched.files["/proc/self/numa_maps"] < 100

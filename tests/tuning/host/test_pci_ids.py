@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hicachectl.tuning.host.pci_ids import PciNames, find_pci_ids
+from hicachectl.tuning.host.machine import read_host
+from hicachectl.tuning.host.pci_ids import PATHS, PciNames, find_pci_ids
 from hicachectl.tuning.host.root import HostRoot
 
 TEXT = """10de  NVIDIA Corporation
@@ -49,6 +50,28 @@ def test_a_recording_without_the_file_never_gets_this_hosts_names(tmp_path: Path
     root = HostRoot(tmp_path, name="t")
     assert find_pci_ids(root).reason == "no pci.ids installed"
     assert PciNames(root).name("10de", "2330").reason == "no pci.ids installed"
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_host_tells_of_the_list_that_names_are_looked_up_in(path: str, tmp_path: Path) -> None:
+    for at in {path, "/usr/share/hwdata/pci.ids"}:
+        (tmp_path / at.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / at.lstrip("/")).write_text(TEXT)
+    root = HostRoot(tmp_path, name="t")
+    told = read_host(root).pci_ids
+    assert told == find_pci_ids(root)
+    assert told.value == PciNames(root).name("10de", None).source
+
+
+def test_a_packed_list_is_not_read_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "usr/share/misc").mkdir(parents=True)
+    (tmp_path / "usr/share/misc/pci.ids.gz").write_bytes(b"\x1f\x8b")
+    root = HostRoot(tmp_path, name="t")
+    assert (
+        read_host(root).pci_ids.reason
+        == PciNames(root).name("10de", None).reason
+        == "only a packed pci.ids.gz is installed"
+    )
 
 
 def test_the_file_is_read_once(names: PciNames, tmp_path: Path) -> None:

@@ -134,9 +134,12 @@ def test_256_bytes_have_no_extended_space() -> None:
 
 
 @pytest.mark.parametrize(
-    ("control", "redirects"), [(0x00, False), (0x01, False), (0x04, True), (0x08, True), (0x10, True), (0x40, False)]
+    ("control", "redirects"),
+    [(0x00, False), (0x01, False), (0x04, True), (0x08, True), (0x10, False), (0x14, True), (0x53, False)],
 )
-def test_acs_redirect_is_request_completion_or_upstream_forwarding(control: int, redirects: bool) -> None:
+def test_acs_redirect_is_that_of_requests_or_completions_and_not_upstream_forwarding(
+    control: int, redirects: bool
+) -> None:
     space = decode_config(config(acs=control))
     assert (space.acs_control.value, space.acs_redirect.value) == (control, redirects)
 
@@ -292,7 +295,7 @@ def test_lspci_reads_the_same_from_every_dump(tmp_path: Path) -> None:
             in block
         )
         control = block.split("ACSCtl:")[1]
-        redirect = flag(control, "ReqRedir") or flag(control, "CmpltRedir") or flag(control, "UpstreamFwd")
+        redirect = flag(control, "ReqRedir") or flag(control, "CmpltRedir")
         assert ours.acs_redirect.value == redirect
         words = {"off": "Disabled", "L0s": "L0s Enabled", "L1": "L1 Enabled", "L0s L1": "L0s L1 Enabled"}
         assert f"LnkCtl:\tASPM {words[ours.aspm.value or '']}" in block

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from hicachectl.tuning.host.machine import PINNING
@@ -50,16 +52,48 @@ def test_private_files_are_known_by_their_names(path: str, private: bool) -> Non
     assert is_private(path) is private
 
 
-def test_mount_tables_keep_the_file_systems_we_judge() -> None:
+def test_mount_tables_keep_what_we_judge_and_what_hides_it() -> None:
     table = (
-        b"21 1 8:2 / / rw - ext4 /dev/sda2 rw\n30 21 0:30 / /dev/shm rw - tmpfs tmpfs rw,huge=advise\n"
-        b"31 21 0:31 / /x rw - nfs4 server:/y rw\nnonsense\n"
+        b"21 1 8:2 / / rw - ext4 /dev/sda2 rw\n30 21 0:30 / /dev/shm rw - tmpfs tmpfs rw,huge=advise,uid=5\n"
+        b"31 21 0:31 / /x rw - nfs4 server:/y rw\n32 21 8:3 / /dev/shm rw - ext4 /dev/sdb rw\n"
     )
-    assert public("/proc/self/mountinfo", table) == b"30 21 0:30 / /dev/shm rw - tmpfs tmpfs rw,huge=advise\n"
-    assert (
-        public("/proc/mounts", b"server:/y /x nfs4 rw 0 0\ntmpfs /run tmpfs rw 0 0\n") == b"tmpfs /run tmpfs rw 0 0\n"
-    )
+    kept = b"0 0 0:0 / /dev/shm rw - tmpfs none huge=advise\n0 0 0:0 / /dev/shm rw - other none rw\n"
+    assert public("/proc/self/mountinfo", table) == kept
+    assert public("/proc/self/mountinfo", kept) == kept
+    older = public("/proc/mounts", b"server:/y /x nfs4 rw 0 0\ntmpfs /run tmpfs rw 0 0\n")
+    assert older == b"none /run tmpfs rw 0 0\n"
     assert public("/proc/meminfo", table) == table
+
+
+def test_a_table_that_cannot_be_read_stays_one_without_its_words() -> None:
+    assert public("/proc/self/mountinfo", b"nonsense\n") == b"left-out\n"
+    assert public("/proc/self/cgroup", b"nonsense\n") == b"left-out\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "kept"),
+    [
+        ("/proc/self/status", "Name:\tx\nPid:\t7\nCapEff:\t01\nUid:\t1\nMems_allowed_list:\t0\n", "CapEff:\t01\nMems_allowed_list:\t0\n"),
+        ("/proc/self/numa_maps", "7f00 bind:0-1 file=/home/x heap\n7f01 default\n", "0 bind:0-1\n"),
+        ("/proc/self/numa_maps", "nonsense\n", ""),
+        ("/proc/self/limits", "Max processes 7 7\nMax locked memory  8 8 bytes\n", "Max locked memory  8 8 bytes\n"),
+        ("/proc/version", "Linux version 6.1 (me@builder) (gcc)\n", "Linux version 6.1\n"),
+        ("/proc/cpuinfo", "processor\t: 0\nphysical id\t: 7\nflags\t: lm\n\nprocessor\t: 1\n", "processor\t: 0\nflags\t: lm\n"),
+        ("/sys/fs/cgroup/memory/x/memory.stat", "cache 7\nhierarchical_memory_limit 9\nrss 7\n", "hierarchical_memory_limit 9\n"),
+        ("/proc/self/cgroup", "3:cpuset:/docker/0123456789ab\n", "3:cpuset:/docker/left-out\n"),
+    ],
+)  # fmt: skip
+def test_of_files_that_tell_more_only_what_is_read_is_kept(path: str, text: str, kept: str) -> None:
+    assert public(path, text.encode()) == kept.encode()
+    assert public(path, kept.encode()) == kept.encode()
+
+
+def test_of_the_auxiliary_vector_the_page_size_is_kept_in_either_byte_order() -> None:
+    for order in "<>":
+        vector = struct.pack(f"{order}8Q", 33, 0x7FFC00000000, 6, 65536, 11, 1000, 0, 0)
+        assert public("/proc/self/auxv", vector) == struct.pack(f"{order}2Q", 6, 65536)
+    assert public("/proc/self/auxv", struct.pack("<4Q", 11, 6, 0, 0)) == b""
+    assert public("/proc/self/auxv", b"short") == b""
 
 
 @pytest.mark.parametrize("config", [b"", bytes(256), b"\xff" * 4096, bytes(255) + b"\x03" * 3841])

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
+from hicachectl.tuning.host import machine, pci_ids
+from hicachectl.tuning.host.facts import Fact, unknown
+from hicachectl.tuning.host.isolation import read_container
 from hicachectl.tuning.host.root import HostRoot
 
 
@@ -139,3 +143,34 @@ def test_what_was_read_is_remembered(recording: Path) -> None:
 
 def test_a_folder_read_as_a_file_is_unknown(recording: Path) -> None:
     assert rooted(recording).text("/sys").reason == os.strerror(21)
+
+
+class Denying(HostRoot):
+    """A recording of which one folder may not be entered, whoever runs the tests."""
+
+    def _real(self, path: str, *, last: bool = True) -> str:
+        if path.startswith("/usr/share"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return super()._real(path, last=last)
+
+
+def test_what_may_not_be_looked_at_is_denied_and_not_missing(recording: Path) -> None:
+    root = Denying(recording, name="recording")
+    assert root.there("/usr/share/pci.ids").reason == "permission denied"
+    assert not root.exists("/usr/share/pci.ids")
+    assert "/usr/share/pci.ids" not in root.touched.missing
+    assert root.there("/nothing").value is False
+    assert root.there("/sys").value is True
+    for find in (machine.find_pci_ids, pci_ids.find_pci_ids):
+        found = find(root)
+        assert (found.value, found.reason) == (None, "permission denied")
+        assert "/usr/share" in found.source
+
+
+def test_a_marker_that_may_not_be_looked_at_is_no_sign_that_there_is_no_container(tmp_path: Path) -> None:
+    class NoMarkers(HostRoot):
+        def there(self, path: str) -> Fact[bool]:
+            return unknown(path, "permission denied")
+
+    found = read_container(NoMarkers(tmp_path, name="h"))
+    assert (found.reason, found.source) == ("permission denied", "/.dockerenv")

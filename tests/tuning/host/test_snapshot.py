@@ -16,22 +16,23 @@ from hosts.builder import write_shape
 from hosts.shapes import SHAPES
 
 from hicachectl.errors import UsageError
-from hicachectl.tuning.host.archive import MemoryRoot
+from hicachectl.tuning.host.archive import Bounds, MemoryRoot
+from hicachectl.tuning.host.facts import Fact, unknown
 from hicachectl.tuning.host.flatten import flatten
 from hicachectl.tuning.host.places import facts_of, with_facts
 from hicachectl.tuning.host.read import read_machine
 from hicachectl.tuning.host.recording import NOT_RECORDED, RecordingRoot
 from hicachectl.tuning.host.root import HostRoot
-from hicachectl.tuning.host.snapshot import Written, open_root, write_snapshot
+from hicachectl.tuning.host.snapshot import Written, _put, _tree_of_folder, open_root, write_snapshot
 
 ABOUT = {"tool_version": "0", "host": "h", "boot_id": None, "collected_at": "2026-11-29T14:02:11Z", "source": "live"}
 LIVE_ONLY = {"numa/mempolicy_calls", "host/architecture", "memory/page_bytes", "host/virtualisation", "host/container"}
 
 
-def snap(root: HostRoot, path: Path) -> tuple[Any, Written]:
+def snap(root: HostRoot, path: Path, *, force: bool = False) -> tuple[Any, Written]:
     recording = RecordingRoot(root)
     machine = read_machine(recording)
-    return machine, write_snapshot(path, recording, machine, topo=b"{}\n", about=ABOUT)
+    return machine, write_snapshot(path, recording, machine, topo=b"{}\n", about=ABOUT, force=force)
 
 
 def contents(path: Path) -> dict[str, bytes | None]:
@@ -138,8 +139,6 @@ def test_a_recording_answers_the_same_when_the_host_moves_on(tmp_path: Path) -> 
 def test_what_could_not_be_read_gives_the_same_reason_again(tmp_path: Path) -> None:
     class Refusing(HostRoot):
         def data(self, path: str, n_bytes: int) -> Any:
-            from hicachectl.tuning.host.facts import unknown
-
             if path.endswith(("/meminfo", "/aer_dev_fatal")):
                 return unknown(path, "permission denied")
             return super().data(path, n_bytes)
@@ -147,6 +146,46 @@ def test_what_could_not_be_read_gives_the_same_reason_again(tmp_path: Path) -> N
     machine, _ = snap(Refusing(write_shape("2n8x", tmp_path / "h"), name="h"), tmp_path / "x.tar.zst")
     assert machine.memory.total_bytes.reason == "permission denied"
     assert read_machine(open_root(tmp_path / "x.tar.zst")) == machine
+
+
+def test_what_may_not_be_looked_at_gives_the_same_reason_again(tmp_path: Path) -> None:
+    class Denying(HostRoot):
+        def there(self, path: str) -> Fact[bool]:
+            return unknown(path, "permission denied")
+
+    machine, _ = snap(Denying(write_shape("2n8x", tmp_path / "h"), name="h"), tmp_path / "x.tar.zst")
+    assert machine.host.pci_ids.reason == "permission denied"
+    assert read_machine(open_root(tmp_path / "x.tar.zst")) == machine
+
+
+def unpacked(folder: Path) -> Path:
+    """A snapshot's folder with a hidden one in it."""
+    (folder / ".hidden/sys").mkdir(parents=True)
+    (folder / ".hidden/sys/x").write_bytes(b"1" * 60)
+    (folder / ".y").write_bytes(b"2")
+    return folder
+
+
+def test_hidden_folders_of_an_unpacked_snapshot_keep_their_dot(tmp_path: Path) -> None:
+    tree = _tree_of_folder(unpacked(tmp_path / "u"), Bounds())
+    assert tree.files == {"/.hidden/sys/x": b"1" * 60, "/.y": b"2"}
+    assert set(tree.folders) == {"/", "/.hidden", "/.hidden/sys"}
+
+
+@pytest.mark.parametrize(
+    ("bounds", "why"),
+    [
+        (Bounds(file_bytes=59), "/.hidden/sys/x has 60 bytes, over 59"),
+        (Bounds(total_bytes=60), "more than 60 bytes"),
+        (Bounds(members=3), "more than 3 members"),
+    ],
+)
+def test_an_unpacked_snapshot_over_a_bound_is_refused_as_its_archive_is(
+    bounds: Bounds, why: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="too large") as caught:
+        _tree_of_folder(unpacked(tmp_path / "u"), bounds)
+    assert why in (caught.value.why or "")
 
 
 def repack(path: Path, change: dict[str, bytes]) -> None:
@@ -187,10 +226,22 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path
     (folder / "x.tar.zst").mkdir()  # a folder cannot be replaced by a file
     root = HostRoot(write_shape("1n0x-vm", tmp_path / "h"), name="h")
     with pytest.raises(UsageError, match="cannot write"):
-        snap(root, folder / "x.tar.zst")
+        snap(root, folder / "x.tar.zst", force=True)
     assert os.listdir(folder) == ["x.tar.zst"]
     with pytest.raises(UsageError, match="cannot write"):
         snap(root, tmp_path / "missing" / "x.tar.zst")
+
+
+def test_a_file_that_comes_up_while_the_host_is_read_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "out" / "x.tar.zst"
+    path.parent.mkdir()
+    path.write_text("a day's work")
+    with pytest.raises(UsageError, match="there is a file already") as caught:
+        _put(path, b"snapshot", force=False)
+    assert caught.value.where == str(path)
+    assert (path.read_text(), os.listdir(path.parent)) == ("a day's work", ["x.tar.zst"])
+    _put(path, b"snapshot", force=True)
+    assert (path.read_text(), os.listdir(path.parent)) == ("snapshot", ["x.tar.zst"])
 
 
 def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from hicachectl.tuning.host.model import Link, PciDevice, Uplink
 from hicachectl.tuning.host.pci import read_devices
 from hicachectl.tuning.host.pcie_caps import unread_config
 from hicachectl.tuning.host.root import HostRoot
-from hicachectl.tuning.host.uplinks import find_uplinks, link_bytes_per_s
+from hicachectl.tuning.host.uplinks import find_uplinks, is_unidentified, link_bytes_per_s
 
 GEN4X16, GEN4X8, GEN4X4 = (16.0, 16, 16.0, 16), (16.0, 8, 16.0, 8), (16.0, 4, 16.0, 4)
 X16 = link_bytes_per_s(16.0, 16)
@@ -181,6 +182,34 @@ def test_an_uplink_wider_than_its_members_limits_none_of_them() -> None:
     assert [(one.port, one.shared_by) for one in found] == [("d0", ("a0",)), ("d1", ("a1",))]
 
 
+@pytest.mark.parametrize(
+    ("class_code", "shares"), [(None, True), ("078000", True), ("040300", False), ("0c0330", False)]
+)
+def test_a_function_that_may_be_an_accelerator_shares_while_its_ids_were_not_read(
+    class_code: str | None, shares: bool
+) -> None:
+    one = function("r/ru/d1/x", kind="other", class_code="078000")  # without ids; Kunlun is of this class
+    stranger = replace(
+        one, class_code=known(class_code, "class") if class_code else unknown("class", "permission denied")
+    )
+    found = only(switch("r", function("r/ru/d0/a0"), stranger))
+    assert found.shared_by == (("a0", "x") if shares else ("a0",))
+    assert found.busy_bytes_per_s.value == pytest.approx(X16 / (2 if shares else 1))
+    assert is_unidentified(stranger) is shares
+    named = replace(stranger, class_code=known("078000", "class"), vendor=known("1d22", "v"), device=known("0001", "d"))
+    assert not is_unidentified(named)
+
+
+def test_a_switch_whose_class_was_not_read_is_still_a_switch() -> None:
+    devices = switch("r", function("r/ru/d0/a0"), function("r/ru/d1/a1"))
+    classless = [
+        replace(d, kind="other", class_code=unknown("class", "x")) if d.kind == "bridge" else d for d in devices
+    ]
+    assert [(u.port, u.shared_by, u.busy_bytes_per_s.value) for u in find_uplinks(classless)] == [
+        (u.port, u.shared_by, u.busy_bytes_per_s.value) for u in find_uplinks(devices)
+    ]
+
+
 def test_an_accelerator_alone_behind_a_switch_has_the_switchs_link() -> None:
     assert only(switch("r", function("r/ru/d0/a0"))).port == "ru"
 
@@ -224,6 +253,73 @@ def test_a_made_up_port_of_a_virtual_machine_is_not_believed() -> None:
 
 def test_a_card_that_does_not_tell_is_known_by_its_port() -> None:
     assert only([port("r"), function("r/a0", None)]).capacity_bytes_per_s.value == pytest.approx(X16)
+
+
+IDLE = (8.0, 16, 32.0, 16)
+
+
+def without_top(one: PciDevice, *names: str) -> PciDevice:
+    """The same function, of which what its link can do at most was not read."""
+    lost = {name: unknown(f"{one.address}/{name}", "permission denied") for name in names or ("speed_max_gt_s",)}
+    return replace(one, link=replace(one.link, **lost))
+
+
+@pytest.mark.parametrize("which", ["port", "card"])
+def test_an_end_whose_top_speed_was_not_read_is_not_taken_to_have_the_other_ends(which: str) -> None:
+    root, card = port("r", IDLE), function("r/a0", IDLE)
+    devices = [without_top(one) if name == which else one for name, one in (("port", root), ("card", card))]
+    found = only(devices)
+    solo = found.solo_bytes_per_s["a0"]
+    for fact in (
+        found.capacity_bytes_per_s,
+        found.link.speed_max_gt_s,
+        found.busy_bytes_per_s,
+        found.oversubscription,
+        solo,
+    ):
+        assert fact.value is None
+        assert fact.reason == "at most 32 GT/s: the other end's top speed is not known (permission denied)"
+    assert found.present_bytes_per_s.value == pytest.approx(link_bytes_per_s(8.0, 16))
+
+
+def test_a_link_that_runs_at_the_top_speed_of_one_end_needs_no_word_of_the_other() -> None:
+    """What runs now both ends can do: the one that was read allows no more."""
+    found = only([without_top(port("r", (32.0, 16, 32.0, 16))), function("r/a0", (32.0, 16, 32.0, 16))])
+    assert found.capacity_bytes_per_s.value == pytest.approx(link_bytes_per_s(32.0, 16))
+
+
+def test_the_speed_that_runs_now_is_not_taken_for_the_top_speed_of_ends_that_do_not_tell() -> None:
+    found = only([without_top(port("r")), without_top(function("r/a0"))])
+    assert (found.capacity_bytes_per_s.value, found.capacity_bytes_per_s.reason) == (None, "permission denied")
+    assert found.present_bytes_per_s.value == pytest.approx(X16)
+
+
+def test_a_port_that_is_not_listed_is_an_end_that_was_not_read() -> None:
+    found = only([function("r/a0", IDLE)])
+    assert found.capacity_bytes_per_s.value is None
+    assert "the other end's top speed is not known (r is not listed)" in (found.capacity_bytes_per_s.reason or "")
+    assert only([function("r/a0")]).capacity_bytes_per_s.value == pytest.approx(X16)
+
+
+def test_ends_that_both_say_less_than_what_runs_now_are_not_believed() -> None:
+    found = only([port("r", (2.5, 1, 2.5, 1)), function("r/a0", (16.0, 16, 8.0, 16))])
+    assert found.capacity_bytes_per_s.value is None
+    assert found.capacity_bytes_per_s.reason == "8 and 2.5 GT/s are below 16 GT/s, which runs now"
+
+
+def test_the_width_both_ends_have_is_not_that_of_the_one_that_was_read() -> None:
+    half = (16.0, 8, 16.0, 16)
+    found = only([without_top(port("r", half), "width_max"), function("r/a0", half)])
+    assert found.link.width_max.reason == "at most x16: the other end's top width is not known (permission denied)"
+    assert found.capacity_bytes_per_s.value == pytest.approx(X16 / 2)  # missing lanes stay missing
+
+
+def test_what_is_left_for_each_is_not_known_while_a_member_has_a_link_of_unknown_capacity() -> None:
+    nic = without_top(function("r/ru/d1/nic", IDLE, kind="nic"))
+    found = only(switch("r", function("r/ru/d0/a0"), nic))
+    assert found.capacity_bytes_per_s.value == pytest.approx(X16)
+    assert (found.busy_bytes_per_s.value, found.oversubscription.value) == (None, None)
+    assert found.busy_bytes_per_s.reason == "the capacity of a link below r is not known"
 
 
 def test_without_any_link_files_the_shape_still_groups_and_no_number_is_made_up() -> None:

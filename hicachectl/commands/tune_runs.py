@@ -1,0 +1,160 @@
+"""`tune verify`, `tune status`, `tune history`: what is in place, whether it still holds, and what was done. They change nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hicachectl.commands.tune_apply import StateDirOption
+from hicachectl.context import Context, origin_of
+from hicachectl.envelope import Diagnostic, Result, Severity
+from hicachectl.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from hicachectl.tuning.outcome import Checked, RunState, VerifyReport
+
+__all__ = ["code_of", "history", "status", "verify"]
+
+
+def verify(
+    ctx: typer.Context,
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="PLAN", help="A saved plan to compare with.", show_default="what the last run left in place"),
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option("--run", help="Compare with this run's journal.", metavar="ID", show_default=False)
+    ] = None,
+    state_dir: StateDirOption = None,
+) -> None:  # fmt: skip
+    """Read every value again and compare it with what was wanted; exit 3 unless all of them are as they were set.
+
+    What could not be read is unknown, never ok. Items that a plan itself skipped are listed and not counted.
+    """
+    from hicachectl.render.tune_verify import draw_verify
+    from hicachectl.tune_data import explained, verify_data
+    from hicachectl.tuning.item import ItemKind
+    from hicachectl.tuning.plan_file import read_plan
+
+    cli: Context = ctx.obj
+    if file is not None and run is not None:
+        raise UsageError(
+            "PLAN and --run exclude each other", where="hicachectl tune verify", hint="give one of them"
+        )  # fmt: skip
+    session = cli.tune_session(state_dir, plans=False)
+    skipped: tuple[tuple[str, str], ...] = ()
+    if file is None:
+        report = session.verify(run)
+    else:
+        plan = read_plan(file)
+        skipped = tuple((i.id, i.reason or "") for i in plan.items if i.kind is ItemKind.SKIP)
+        report = session.verify_plan(replace(plan, items=tuple(i for i in plan.items if i.kind is not ItemKind.SKIP)))
+    code = code_of(report)
+    data = verify_data(report, skipped)
+    result = Result(
+        "hicachectl.tune-verify/1", data, diagnostics=_findings(report), exit_code=code, facts=explained(data), rows="/items",
+        draws_findings=True,
+    )  # fmt: skip
+    cli.emit(
+        result,
+        render=lambda screen, _: draw_verify(screen, report, int(code), skipped),
+        origin=origin_of(session.root),
+    )
+
+
+def status(ctx: typer.Context, state_dir: StateDirOption = None) -> None:
+    """Show what tune has in place on this boot, by whom, and a run that was cut short (exit 3) with what undoes it."""
+    from hicachectl.render.tune_runs import draw_status
+    from hicachectl.tune_data import explained, runs_data
+    from hicachectl.tuning.lock import lock_holder
+    from hicachectl.tuning.status import last_in_place
+
+    cli: Context = ctx.obj
+    session = cli.tune_session(state_dir, plans=False)
+    states, folder = session.states(), str(session.state.path)
+    current, origin = last_in_place(states), origin_of(session.root)
+    busy = lock_holder(session.state)
+    findings = () if busy else tuple(_open(state) for state in states if _is_open(state))
+    data = runs_data(folder, states, current=None if current is None else current.run_id)
+    result = Result(
+        "hicachectl.tune-status/1", data, diagnostics=findings, facts=explained(data), rows="/runs",
+        exit_code=ExitCode.DIFFERS if findings else ExitCode.OK, draws_findings=True,
+    )  # fmt: skip
+    cli.emit(
+        result,
+        render=lambda screen, _: draw_status(screen, origin.host, origin.boot_id, folder, states, busy),
+        origin=origin,
+    )
+
+
+def history(ctx: typer.Context, state_dir: StateDirOption = None) -> None:
+    """List every recorded run: when, by whom, which plan, how it ended, what of it is undone."""
+    from hicachectl.render.tune_runs import draw_history
+    from hicachectl.tune_data import explained, runs_data
+    from hicachectl.tuning.status import last_in_place
+
+    cli: Context = ctx.obj
+    session = cli.tune_session(state_dir, plans=False)
+    states, folder = session.states(), str(session.state.path)
+    current = last_in_place(states)
+    data = runs_data(folder, states, current=None if current is None else current.run_id)
+    result = Result("hicachectl.tune-history/1", data, facts=explained(data), rows="/runs")
+    cli.emit(
+        result, render=lambda screen, _: draw_history(screen, folder, states), origin=origin_of(session.root)
+    )  # fmt: skip
+
+
+def code_of(report: VerifyReport) -> ExitCode:
+    """Say 0 only when every item was read and is as wanted, else 3. Pure."""
+    from hicachectl.tuning.outcome import Verdict
+
+    return ExitCode.OK if report.count(Verdict.OK) == len(report.items) else ExitCode.DIFFERS
+
+
+def _findings(report: VerifyReport) -> tuple[Diagnostic, ...]:
+    from hicachectl.tuning.outcome import Verdict
+
+    return tuple(_finding(item) for item in report.items if item.verdict is not Verdict.OK)
+
+
+def _finding(item: Checked) -> Diagnostic:
+    from hicachectl.render.tune_verify import HINTS
+    from hicachectl.render.tune_words import wanted_text
+    from hicachectl.tuning.outcome import Verdict
+    from hicachectl.tuning.target import show_value
+
+    wanted, seen = wanted_text(item.target, item.wanted), show_value(item.target, item.seen)
+    return Diagnostic(
+        "HC-VERIFY",
+        Severity.ERROR if item.verdict is Verdict.DIFFERS else Severity.WARN,
+        f"{item.verdict.value}: want {wanted}, see {seen}",
+        subject=item.id,
+        hint=HINTS[item.verdict],
+        source=item.source,
+    )
+
+
+def _is_open(state: RunState) -> bool:
+    """Whether a run left this boot's host between two states: cut after its first write, or something could not be put back."""
+    from hicachectl.tuning.outcome import RunOutcome
+
+    if state.expired:
+        return False
+    cut = state.outcome is RunOutcome.INTERRUPTED
+    return state.outcome is RunOutcome.PARTIAL or (
+        cut and (state.n_applied > state.n_undone or state.open_item is not None)
+    )
+
+
+def _open(state: RunState) -> Diagnostic:
+    return Diagnostic(
+        "HC-OPEN-RUN",
+        Severity.ERROR,
+        f"{state.outcome.value}: {state.reason or 'some values could not be put back'}",
+        subject=state.run_id,
+        hint=f"sudo hicachectl tune rollback {state.run_id}",
+        source=state.folder,
+    )

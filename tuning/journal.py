@@ -1,0 +1,263 @@
+"""The record of one run: a JSON line before and after every write, each durable before the next step.
+
+    {"n": 2, "at": "...", "kind": "intent", "item": "thp.defrag", "target": {...}, "old": "madvise", "new": "defer"}
+    {"n": 3, "at": "...", "kind": "done", "item": "thp.defrag", "result": "ok", "seen": "defer"}
+
+Between `intent` and `done` the host holds the old or the new value; whoever reads the journal later looks which. A line
+that a crash cut is recognised (it has no end) and left out; the write it was about had not begun, or is in the line before.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from hicachectl.errors import HostError, InvariantBroken, UsageError
+from hicachectl.tuning.plan_json import target_from_json, target_to_json
+from hicachectl.tuning.state import fsync_folder
+from hicachectl.tuning.target import Target, Value
+
+__all__ = ["Entry", "Journal", "JournalText", "Record", "RecordKind", "read_journal"]
+
+RECORDS = "records.jsonl"
+_RESERVE = "reserve"
+_BYTES_A_RECORD = 2048
+
+
+class RecordKind(str, Enum):
+    """What a line says."""
+
+    BEGIN = "begin"
+    INTENT = "intent"
+    DONE = "done"
+    UNDO = "undo"
+    UNDONE = "undone"
+    END = "end"
+    ROLLBACK = "rollback"
+    ROLLBACK_END = "rollback-end"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line. `fields` holds what is not `n`, `at`, `kind`, `item`."""
+
+    n: int
+    at: str
+    kind: RecordKind
+    item: str | None
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One write of a run as its records tell it: what was there, what was written, how it ended. `result` None: not recorded."""
+
+    item: str
+    target: Target
+    old: Value
+    new: Value
+    record: int
+    wrote_at: str
+    result: str | None
+    undone: str | None
+    """How the last attempt to put it back ended; None when there was none."""
+    recipe_sha256: str | None = None
+    persistent: bool = False
+    """Whether it survives a reboot: a file we wrote, not a register or a setting."""
+
+
+class Journal:
+    """Appends to one run's records. Not thread-safe; the run's lock is held by the caller."""
+
+    def __init__(
+        self, folder: Path, *, clock: Callable[[], str], checkpoint: Callable[[str], None] = lambda step: None
+    ) -> None:
+        self.folder = folder
+        self._clock = clock
+        self._checkpoint = checkpoint
+        self._path = folder / RECORDS
+        self._n = len(read_journal(folder).records) if self._path.exists() else 0
+        try:
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._handle = os.open(self._path, flags, 0o600)
+            self._drop_torn_line()
+            fsync_folder(folder)
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def reserve(self, n_records: int) -> None:
+        """Set room aside for `n_records`, so that a full disk in the middle of a run does not stop its record. Changes the folder.
+
+        Raises HostError when there is no room: nothing has been written to the host then.
+        """
+        path = self.folder / _RESERVE
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                os.posix_fallocate(handle, 0, max(1, n_records) * _BYTES_A_RECORD)
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+            fsync_folder(self.folder)
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise self._refused(error) from error
+
+    def append(self, kind: RecordKind, item: str | None = None, **fields: Any) -> int:
+        """Write one line and make file and folder durable; return its number. Changes the journal.
+
+        Raises HostError when it cannot be made durable, leaving no half line.
+        """
+        n = self._n + 1
+        line = (
+            json.dumps({"n": n, "at": self._clock(), "kind": kind.value, "item": item, **fields}, allow_nan=False)
+            + "\n"
+        )
+        self._checkpoint(f"before record {n}")
+        try:
+            self._write(line.encode())
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._free_reserve():
+                raise self._refused(error) from error
+            try:
+                self._write(line.encode())
+            except OSError as again:
+                raise self._refused(again) from again
+        self._n = n
+        self._checkpoint(f"after record {n}")
+        return n
+
+    def intent(self, item: str, target: Target, old: Value, new: Value, **more: Any) -> int:
+        """Record what is about to be written, over what. Must return before the write begins."""
+        return self.append(RecordKind.INTENT, item, target=target_to_json(target), old=old, new=new, **more)
+
+    def close(self) -> None:
+        """Give the reserve back and close the file."""
+        self._free_reserve()
+        os.close(self._handle)
+
+    def _write(self, line: bytes) -> None:
+        start = os.fstat(self._handle).st_size
+        try:
+            written = os.write(self._handle, line)
+            if written != len(line):
+                raise OSError(errno.ENOSPC, f"{written} of {len(line)} bytes were written")
+            os.fsync(self._handle)
+            fsync_folder(self.folder)
+        except OSError:
+            os.ftruncate(self._handle, start)
+            raise
+
+    def _free_reserve(self) -> bool:
+        path = self.folder / _RESERVE
+        if not path.exists():
+            return False
+        path.unlink()
+        return True
+
+    def _drop_torn_line(self) -> None:
+        size = os.fstat(self._handle).st_size
+        if size == 0:
+            return
+        data = os.pread(self._handle, size, 0)
+        end = data.rfind(b"\n") + 1
+        if end != size:
+            os.ftruncate(self._handle, end)
+
+    def _refused(self, error: OSError) -> HostError:
+        return HostError(
+            f"the journal cannot be written: {error.strerror or error}",
+            where=str(self._path),
+            why="a change is recorded before it is made",
+            hint="make room there, or name another folder: --state-dir DIR",
+            code="HC-STATE",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JournalText:
+    """A journal read back. `torn` when its last line has no end."""
+
+    records: tuple[Record, ...]
+    torn: bool
+
+    @property
+    def begin(self) -> Record | None:
+        """The first record, when it is there. Pure."""
+        return self.records[0] if self.records and self.records[0].kind is RecordKind.BEGIN else None
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Return the run's writes in order, each with how it ended. Pure."""
+        found: dict[str, Entry] = {}
+        for record in self.records:
+            if record.item is None:
+                continue
+            if record.kind is RecordKind.INTENT:
+                found[record.item] = Entry(
+                    item=record.item,
+                    target=target_from_json(record.fields["target"]),
+                    old=record.fields["old"],
+                    new=record.fields["new"],
+                    record=record.n,
+                    wrote_at=record.at,
+                    result=None,
+                    undone=None,
+                    recipe_sha256=record.fields.get("recipe_sha256"),
+                    persistent=bool(record.fields.get("persistent", False)),
+                )
+            elif record.item in found and record.kind in (RecordKind.DONE, RecordKind.UNDONE):
+                before = found[record.item]
+                result = record.fields["result"]
+                done = record.kind is RecordKind.DONE
+                found[record.item] = Entry(
+                    before.item, before.target, before.old, before.new, before.record, before.wrote_at,
+                    result if done else before.result, before.undone if done else result,
+                    before.recipe_sha256, before.persistent,
+                )  # fmt: skip
+        return tuple(found.values())
+
+
+def read_journal(folder: Path) -> JournalText:
+    """Read a run's records. Reads the file, changes nothing.
+
+    A last line without an end is left out and told by `torn`. Raises InvariantBroken with file:line for any other line
+    that is not a record, or out of order: no crash of ours leaves one, so somebody changed the file.
+    """
+    path = folder / RECORDS
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return JournalText((), torn=False)
+    *lines, rest = data.split(b"\n")
+    records = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found = json.loads(line)
+            record = Record(
+                n=found.pop("n"),
+                at=found.pop("at"),
+                kind=RecordKind(found.pop("kind")),
+                item=found.pop("item"),
+                fields=found,
+            )
+            if record.n != number:
+                raise ValueError(f"record {record.n} on line {number}")
+            if record.kind is RecordKind.INTENT:
+                target_from_json(record.fields["target"])
+                record.fields["old"], record.fields["new"]
+        except (ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
+            raise InvariantBroken(
+                f"not a journal record: {error}",
+                where=f"{path}:{number}",
+                why="no crash leaves such a line: the file was changed",
+                hint="restore the file, or put the host right by hand: the lines before it are readable",
+                code="HC-STATE",
+            ) from error
+        records.append(record)
+    return JournalText(tuple(records), torn=bool(rest))

@@ -1,0 +1,46 @@
+"""Reads a saved plan: the document that `hicachectl tune plan --output-file` wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from hicachectl.errors import PermissionDenied, UsageError
+from hicachectl.tuning.plan import Plan
+from hicachectl.tuning.plan_json import plan_from_json
+
+__all__ = ["PLAN_SCHEMA", "read_plan"]
+
+PLAN_SCHEMA = "hicachectl.tune-plan/1"
+_MAX_BYTES = 32 << 20
+_AGAIN = "hicachectl tune plan --output-file PLAN"
+
+
+def read_plan(path: Path) -> Plan:
+    """Read a plan file, strictly. Reads the file, changes nothing.
+
+    Raises UsageError for a file that is missing, too large, cut, or not a plan (where = path, with the place inside), and
+    PermissionDenied when it may not be read.
+    """
+    where = str(path)
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MAX_BYTES + 1)
+    except PermissionError as error:
+        raise PermissionDenied(
+            "the plan may not be read", where=where, why="plans are 0600: their maker and root read them", hint="sudo"
+        ) from error
+    except OSError as error:
+        raise UsageError(f"cannot read the plan: {error.strerror}", where=where, hint=_AGAIN) from error
+    if len(raw) > _MAX_BYTES:
+        raise UsageError(f"longer than {_MAX_BYTES >> 20} MiB: not a plan", where=where, hint=_AGAIN)
+    try:
+        document = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"not JSON: {error}", where=where, why="cut short, or another file", hint=_AGAIN) from error
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != PLAN_SCHEMA:
+        raise UsageError(
+            f"its schema is {schema!r}, not {PLAN_SCHEMA!r}", where=where, why="it is not a saved plan", hint=_AGAIN
+        )
+    return plan_from_json(document.get("data"), where=where)

@@ -1,0 +1,77 @@
+"""What apply and rollback would do, without a write: for --dry-run, and for the question before the real thing. Reads only."""
+
+from __future__ import annotations
+
+from hicachectl.errors import UsageError
+from hicachectl.tuning.access import read_target
+from hicachectl.tuning.apply import ApplyOptions, changes_until, check_plan
+from hicachectl.tuning.item import Item
+from hicachectl.tuning.journal import Entry, read_journal
+from hicachectl.tuning.outcome import ApplyReport, ItemOutcome, ItemResult, RollbackReport, RunOutcome, Undo, UndoResult
+from hicachectl.tuning.plan import Plan
+from hicachectl.tuning.preflight import check_writes
+from hicachectl.tuning.rollback import still_in_place
+from hicachectl.tuning.session import Session
+from hicachectl.tuning.status import last_in_place
+from hicachectl.tuning.target import agrees
+from hicachectl.tuning.writing import same_bits
+
+__all__ = ["rehearse_apply", "rehearse_rollback"]
+
+
+def rehearse_apply(session: Session, plan: Plan, options: ApplyOptions) -> ApplyReport:
+    """Check all that apply checks and read every change's present value. Reads the host, takes no lock, writes nothing.
+
+    Raises what `Session.apply` raises before its first write, but for a lock that is held and a state folder that is full.
+    """
+    check_plan(plan, session.plan(plan.choices), options)
+    items = changes_until(plan, options.until)
+    check_writes(items, root=session.root, kernel=session.kernel, refuse=session.refuse)
+    return ApplyReport("", plan.id, RunOutcome.NOTHING, tuple(_foreseen(session, item) for item in items))
+
+
+def rehearse_rollback(session: Session, run_id: str | None, *, force: bool = False) -> RollbackReport:
+    """Say for each value a run left in place what rollback would do, in its order. Reads the host, writes nothing.
+
+    UNDONE stands for what would be put back. Raises UsageError when there is no such run.
+    """
+    states = session.states()
+    if run_id is None:
+        found = last_in_place(states) or (states[-1] if states else None)
+        if found is None:
+            raise UsageError(
+                "no run is recorded here",
+                where=str(session.state.journal),
+                why="nothing was applied with this state folder",
+                hint="hicachectl tune history, with the --state-dir that apply had",
+            )
+        run_id = found.run_id
+    folder = session.state.folder(run_id)
+    expired = next(state.expired for state in states if state.run_id == run_id)
+    entries = sorted(still_in_place(read_journal(folder)), key=lambda entry: entry.record, reverse=True)
+    items = tuple(_undo(session, entry, expired=expired and not entry.persistent, force=force) for entry in entries)
+    return RollbackReport(run_id, items, RunOutcome.NOTHING)
+
+
+def _foreseen(session: Session, item: Item) -> ItemOutcome:
+    assert item.target is not None
+    present = read_target(session.root, item.target)
+    if present.value is None:
+        return ItemOutcome(item, ItemResult.FAILED, None, f"it cannot be read: {present.reason}", None)
+    if agrees(item.target, item.rule, item.wanted, present.value):
+        return ItemOutcome(item, ItemResult.ALREADY, present.value, "it holds the wanted value already", None)
+    return ItemOutcome(item, ItemResult.NOT_TRIED, present.value, "dry run: it would be written", None)
+
+
+def _undo(session: Session, entry: Entry, *, expired: bool, force: bool) -> Undo:
+    present = read_target(session.root, entry.target)
+    result, reason = UndoResult.UNDONE, None
+    if expired:
+        result, reason = UndoResult.EXPIRED, "set in another boot"
+    elif present.value is None:
+        result, reason = UndoResult.LEFT, present.reason
+    elif same_bits(entry.target, present.value, entry.old):
+        result = UndoResult.ALREADY
+    elif not force and not same_bits(entry.target, present.value, entry.new):
+        result, reason = UndoResult.CHANGED_SINCE, "neither ours nor the old value: somebody else set it"
+    return Undo(entry.item, entry.target, entry.new, entry.old, present.value, result, reason)
