@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -382,6 +383,48 @@ def test_a_state_folder_that_cannot_be_written_stops_the_run_before_it_begins(tm
     before = host.everything()
     with pytest.raises((HostError, UsageError)):
         applied(host)
+    assert host.everything() == before
+
+
+def test_a_full_state_folder_stops_the_run_before_anything_is_written(tmp_path: Path) -> None:
+    host = make_host(tmp_path)
+    plan, before = host.session.plan(choose()), host.everything()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (65536, hard)
+    )  # room for the plan's copy, not for the records of seven changes
+    try:
+        with pytest.raises(HostError, match="File too large") as caught:
+            host.session.apply(plan, ApplyOptions())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (caught.value.code, caught.value.exit_code) == ("HC-STATE", ExitCode.NOT_READY)
+    assert host.kernel.log == []
+    assert host.everything() == before
+    assert host.session.states()[0].reason == "it ended before its first record: nothing was written"
+
+
+@pytest.mark.parametrize("left", range(1, 16, 2))
+def test_a_record_that_cannot_be_made_in_the_middle_puts_everything_back(tmp_path: Path, left: int) -> None:
+    host = make_host(tmp_path)
+    plan, before = host.session.plan(choose()), host.everything()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill(step: str) -> None:
+        if step == f"before record {left + 1}":
+            folder = host.state.folder("j-0001")
+            (folder / "reserve").unlink(missing_ok=True)  # what another program took
+            resource.setrlimit(resource.RLIMIT_FSIZE, ((folder / "records.jsonl").stat().st_size + 10, hard))
+
+    try:
+        report = open_host(tmp_path / "host", checkpoint=fill).session.apply(plan, ApplyOptions())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert report.outcome is RunOutcome.UNDONE
+    assert "the journal cannot be written" in str(report.failure)
+    assert host.everything() == before
+    again = host.session.rollback("j-0001")
+    assert {undo.result.value for undo in again.items} <= {"already"}
     assert host.everything() == before
 
 
