@@ -19,6 +19,8 @@ from hicachectl.tuning.target import Method, Value
 __all__ = ["Verdict", "because", "hidden", "may_write", "no_value", "relaxed_ordering"]
 
 _RELAXED_ORDERING = 0x0010
+_STUBS = ("pci-stub", "pciback", "xen-pciback")
+"""Drivers that only keep a function for a guest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,9 @@ def _root_port(machine: Machine, device: PciDevice | None) -> PciDevice | None:
 
 
 def _given_to_guest(device: PciDevice) -> bool:
-    return (device.driver.value or "").startswith("vfio")
+    """Whether a guest has the function: by one of the many vfio drivers (vfio-pci, mlx5_vfio_pci, ...) or a stub."""
+    driver = device.driver.value or ""
+    return "vfio" in driver or driver in _STUBS
 
 
 def _held_by_guest(machine: Machine, place: Place) -> str | None:

@@ -14,7 +14,7 @@ from functools import cache
 
 from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.model import Machine, PciDevice, SlotKind, Uplink
-from hicachectl.tuning.recipe import CpuMatch, PciMatch, Recipe, Scope
+from hicachectl.tuning.recipe import REGISTER_METHODS, CpuMatch, PciMatch, Recipe, Scope
 from hicachectl.tuning.target import Method
 
 __all__ = ["Place", "Places", "find_places", "fits_pattern", "kernel_numbers", "uplink_of"]
@@ -61,7 +61,8 @@ def find_places(recipe: Recipe, machine: Machine) -> Places:
     places, why = _places(recipe, machine)
     if not places:
         return Places((), why)
-    return Places(places, None, _locked(recipe.match.kernel.lockdown, machine.host.lockdown))
+    writes = recipe.reach.method in REGISTER_METHODS and not recipe.reports_only
+    return Places(places, None, _locked(recipe.match.kernel.lockdown or ("none",) * writes, machine.host.lockdown))
 
 
 def uplink_of(machine: Machine, device: PciDevice) -> Uplink | None:

@@ -26,7 +26,15 @@ from hicachectl.tuning.recipe import (
     knob_of,
 )
 from hicachectl.tuning.recipe_fields import Fields, as_number, blanks, top
-from hicachectl.tuning.recipe_rules import ACCESS_CONTROL, EXPRESS, RESERVED_AREAS, broken_rules, never_written, unfit
+from hicachectl.tuning.recipe_rules import (
+    ACCESS_CONTROL,
+    EXPRESS,
+    RESERVED_AREAS,
+    broken_rules,
+    never_written,
+    too_wide,
+    unfit,
+)
 from hicachectl.tuning.target import METHODS_THAT_REPORT, Method, Value
 from hicachectl.yaml_marks import Marked
 
@@ -94,6 +102,9 @@ def parse_fields(doc: Marked, *, shipped: bool, sha256: str) -> tuple[Recipe | N
     sources = _sources(all_, status)
     prechecks = _prechecks(all_)
     write = _write(all_, reach, prechecks)
+    if write.value is not None and match is not None and reach is not None:
+        for part, what in too_wide(match, reach):
+            all_.problems.append(ProfileError(what, where=doc.where(("match", part))))
     read_back, effect = _verify(all_, write)
     mask = write.mask if write.mask is not None else _read_mask(all_, reach, write)
     reset, flr, reapply = _persist(all_)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hicachectl.tuning.recipe import REGISTER_METHODS, Precheck, Reach, Scope
+from hicachectl.tuning.recipe import REGISTER_METHODS, Match, Precheck, Reach, Scope
 from hicachectl.tuning.target import METHODS_THAT_REPORT, Method, Value
 
 __all__ = [
@@ -96,6 +96,31 @@ def unfit(reach: Reach) -> Iterator[tuple[str, str]]:
             "offset",
             f"no message that reads back HSMP message {reach.offset or 0:#x} is known, so it cannot be undone",
         )
+
+
+def too_wide(match: Match, reach: Reach) -> Iterator[tuple[str, str]]:
+    """Yield what a recipe that writes must say of where it applies, each with the part of `match` it is about. Pure.
+
+    A number means something on the hardware it was documented for: an offset that counts from the start of config space on
+    one device, an MSR or SMN address on one family and model.
+    """
+    if reach.method in (Method.PCI_CONFIG, Method.PCI_ECAP):
+        pci = match.pci
+        if pci is None or not (pci.vendors or pci.devices or pci.classes or pci.kinds):
+            yield "pci", "a write must say which functions it is for: vendor, device, class or kind"
+        elif reach.capability is None and reach.extended is None and not (pci.vendors and pci.devices):
+            yield (
+                "pci",
+                "an offset from the start of config space means something on one device only: vendor and device",
+            )
+    elif reach.method in (Method.MSR, Method.SMN_DEBUGFS, Method.HSMP):
+        cpu = match.cpu
+        missing = [n for n, v in (("vendor", cpu.vendors), ("family", cpu.families), ("model", cpu.models)) if not v]
+        if missing:
+            yield (
+                "cpu",
+                f"{reach.method.value} means something on one processor only: {', '.join(missing)} must not be any",
+            )
 
 
 def broken_rules(

@@ -36,6 +36,8 @@ report:
   reason: "<why it is only reported>"
   remedy: "<what an operator does: menu, option and value>"
 """
+_ONE_CPU = '  cpu: {vendor: "<hygon, amd or intel>", family: "<family, a number>", model: "<models, a number or a range such as 4-7>"}\n'
+_ANY_CPU = "  cpu: {vendor: any, family: any, model: any}  # or hygon, amd, intel; numbers and ranges\n"
 _PCI = """\
   pci:
     vendor: "<vendor id, 4 hex digits, ? for any>"
@@ -62,6 +64,7 @@ _ACCESS = {
 TEMPLATE_METHODS = tuple(_ACCESS)
 """The methods there is a template for."""
 _ON_FUNCTIONS = frozenset((Method.PCI_CONFIG,))
+_ON_PROCESSORS = frozenset((Method.MSR, Method.SMN_DEBUGFS))
 
 
 def recipe_template(recipe_id: str, method: Method) -> str:
@@ -82,7 +85,7 @@ def recipe_template(recipe_id: str, method: Method) -> str:
         'title: "<what it lets the hardware do, one line>"\n'
         'status: "<vendor-confidential, experimental, or public>"\n'
         "match:  # all of it must hold\n"
-        '  cpu: {vendor: "<hygon, amd, intel or any>", family: "<number, or any>", model: "<number or range such as 4-7, or any>"}\n'
+        + (_ANY_CPU if method not in _ON_PROCESSORS else _ONE_CPU)
         + (_PCI if method in _ON_FUNCTIONS else "")
         + '  kernel: {min: "3.0", lockdown: none}\n'
         + (hint if method in _ON_FUNCTIONS else "")

@@ -162,8 +162,8 @@ FILLED = {
     "endpoint, root-port": "root-port", "per-function or": "per-root-port", "bytes from the start": "0x0180", "number of the MSR": "0xc8b",
     "per-cpu or": "per-socket", "SMN address": "0x13b10118", "distance of each": "[0x0, 0x100000]", "absolute path": "/sys/kernel/x",
     "module>": "vendor", "parameter>": "order", "name of the option": "write ordering", "why it is only": "a menu", "what an operator": "set it",
-    "what it lets": "orders writes", "vendor-confidential,": "vendor-confidential", "hygon, amd": "hygon", "number, or any": "24",
-    "number or range": '"4-7"', "low, medium": "high", "document, revision": "manual 3.1, page 7", "date, such": "2026-11-29",
+    "what it lets": "orders writes", "vendor-confidential,": "vendor-confidential", "hygon, amd": "hygon", "family, a number": "24",
+    "models, a number": '"4-7"', "low, medium": "high", "document, revision": "manual 3.1, page 7", "date, such": "2026-11-29",
 }  # fmt: skip
 
 

@@ -232,12 +232,13 @@ def test_a_virtual_function_is_skipped_and_its_physical_one_named(tmp_path: Path
     assert (one.kind, one.code, one.remedy) == (ItemKind.SKIP, "HC-VF", "set it on 0000:63:00.0")
 
 
-def test_a_device_given_to_a_guest_is_only_reported(tmp_path: Path) -> None:
-    host = edited(describe("8n8x-4up16"), "0000:63:00.0", driver="vfio-pci")
+@pytest.mark.parametrize("driver", ["vfio-pci", "mlx5_vfio_pci", "nvgrace-gpu-vfio-pci", "pci-stub"])
+def test_a_device_given_to_a_guest_is_only_reported(driver: str, tmp_path: Path) -> None:
+    host = edited(describe("8n8x-4up16"), "0000:63:00.0", driver=driver)
     items = look(host, tmp_path, IDO)
     one = items["pcie.ido-request@0000:63:00.0"]
     assert one.kind is ItemKind.REPORT
-    assert "0000:63:00.0 is bound to vfio-pci" in (one.reason or "")
+    assert f"0000:63:00.0 is bound to {driver}" in (one.reason or "")
     assert items["pcie.ido-request@0000:64:00.0"].kind is ItemKind.CHANGE
 
 

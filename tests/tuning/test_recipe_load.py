@@ -195,6 +195,8 @@ REFUSED = [
     (IDO, "kind: accelerator", "kind: gpu", "  pci:", "not one of accelerator"),
     (IDO, "[endpoint, legacy]", "[endpoint, card]", "  pci:", "not one of endpoint"),
     (IDO, "family: any", 'family: "30-20"', "  cpu:", "numbers and ranges"),
+    (IDO, ", kind: accelerator, port_type: [endpoint, legacy]", "", "  pci:", "say which functions"),
+    (HSMP, "family: 25", "family: any", "  cpu:", "family must not be any"),
     (IDO, "level: medium", "level: some", "risk:", "not one of low"),
     (IDO, "checked: 2026-11-29}\n  - ", "checked: yesterday}\n  - ", "  - {kind: code", "not a date"),
     (IDO, "config_readable: 256", "config_readable: lots", "precheck:", "not a number"),

@@ -149,13 +149,15 @@ def test_a_port_has_the_uplink_of_what_lies_below_it() -> None:
         (("none",), "none", None),
         (("none", "integrity"), "integrity", None),
         (("none",), "integrity", "kernel lockdown is integrity, which refuses such writes"),
-        ((), "confidentiality", None),
+        ((), "confidentiality", "kernel lockdown is confidentiality, which refuses such writes"),
     ],
 )
 def test_lockdown_forbids_writing_and_not_reading(allowed: tuple[str, ...], lockdown: str, why: str | None) -> None:
     found = find_places(recipe(kernel=KernelMatch((), allowed)), paired(host={"lockdown": lockdown}))
     assert found.no_write == why
     assert found.places
+    reading = replace(recipe(kernel=KernelMatch((), ())), value=None)
+    assert find_places(reading, paired(host={"lockdown": lockdown})).no_write is None
 
 
 def test_scopes_without_functions_have_a_place_each() -> None:

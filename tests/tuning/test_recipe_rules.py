@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hicachectl.tuning.recipe import Precheck, Reach, Scope
-from hicachectl.tuning.recipe_rules import broken_rules, never_written, unfit
+from hicachectl.tuning.recipe import CpuMatch, KernelMatch, Match, PciMatch, Precheck, Reach, Scope
+from hicachectl.tuning.recipe_rules import broken_rules, never_written, too_wide, unfit
 from hicachectl.tuning.target import Method
 
 ALLOWED = ((Precheck.RELAXED_ORDERING_ALLOWED, 1), (Precheck.ISOLATION_LOSS_ALLOWED, 1))
@@ -86,3 +86,31 @@ def test_the_reset_bit_is_forced_to_0_at_device_control_alone() -> None:
 )
 def test_what_does_not_fit_together_is_named_by_its_key(reach: Reach, key: str) -> None:
     assert [found for found, _ in unfit(reach)] == [key]
+
+
+ONE_CPU = CpuMatch(("HygonGenuine",), ((24, 24),), ((4, 7),))
+BARE = Reach(Method.PCI_CONFIG, Scope.PER_FUNCTION, 0x180, 16)
+SMN = Reach(Method.SMN_DEBUGFS, Scope.PER_NBIO, 0x13B10118, 32)
+
+
+@pytest.mark.parametrize(
+    ("reach", "cpu", "pci", "part"),
+    [
+        (express(0x28), CpuMatch(), PciMatch(), "pci"),
+        (express(0x28), CpuMatch(), PciMatch(port_types=("endpoint",)), "pci"),
+        (express(0x28), CpuMatch(), None, "pci"),
+        (express(0x28), CpuMatch(), PciMatch(kinds=("accelerator",)), None),
+        (BARE, ONE_CPU, PciMatch(kinds=("accelerator",)), "pci"),
+        (BARE, CpuMatch(), PciMatch(vendors=("1d94",)), "pci"),
+        (BARE, CpuMatch(), PciMatch(vendors=("1d94",), devices=("14??",)), None),
+        (SMN, CpuMatch(("HygonGenuine",), ((24, 24),)), None, "cpu"),
+        (SMN, CpuMatch(models=((4, 7),)), None, "cpu"),
+        (SMN, ONE_CPU, None, None),
+        (Reach(Method.MSR, Scope.PER_CPU, 0xC8B, 64), CpuMatch(), None, "cpu"),
+        (Reach(Method.SYSFS, Scope.HOST, path="/sys/x"), CpuMatch(), None, None),
+    ],
+)
+def test_a_write_says_which_hardware_its_number_was_documented_for(
+    reach: Reach, cpu: CpuMatch, pci: PciMatch | None, part: str | None
+) -> None:
+    assert [found for found, _ in too_wide(Match(cpu, pci, KernelMatch()), reach)] == ([part] if part else [])
