@@ -274,6 +274,28 @@ def test_under_lockdown_config_space_is_not_written(tmp_path: Path) -> None:
     assert "lockdown is 'integrity'" in str(refusal(host, Unsupported))
 
 
+@pytest.mark.parametrize(
+    ("path", "before", "after", "error"),
+    [
+        ("/proc/self/status", CAPABILITIES["all"], CAPABILITIES["docker"], PermissionDenied),
+        ("/sys/kernel/security/lockdown", "[none] integrity", "none [integrity]", Unsupported),
+    ],
+)
+def test_a_missing_right_is_told_as_such_although_it_also_changes_what_would_be_planned(
+    tmp_path: Path, path: str, before: str | int, after: str | int, error: type[HicacheError]
+) -> None:
+    host = make_host(tmp_path)
+    plan = host.session.plan(choose())
+    words = [word if isinstance(word, str) else f"{word:016x}" for word in (before, after)]
+    at = host.root.at(path)
+    assert words[0] in at.read_text()
+    at.write_text(at.read_text().replace(*words))
+    for card in CARDS:  # what such a process sees of config space, or what its plan makes of it
+        config = host.root.at(f"/sys/bus/pci/devices/{card}/config")
+        config.write_bytes(config.read_bytes()[:64])
+    refusal(host, error, plan)
+
+
 def test_a_read_only_sys_is_not_written(tmp_path: Path) -> None:
     host = make_host(tmp_path)
     plan = host.session.plan(choose())
