@@ -35,6 +35,7 @@ class Permissions:
     allow_isolation_loss: bool = False
     online: bool = False
     persist_files: bool = False
+    in_guest: bool = False
 
     def flags(self) -> tuple[str, ...]:
         """Return the flags that were given. Pure."""
@@ -68,6 +69,7 @@ def choices_of(
         allow_isolation_loss=permissions.allow_isolation_loss,
         online=permissions.online,
         persist_files=permissions.persist_files,
+        in_guest=permissions.in_guest,
         origins=dict(_origins(effective, permissions)),
     )
 

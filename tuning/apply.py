@@ -16,11 +16,12 @@ from typing import Any, Protocol
 
 from hicachectl.errors import HicacheError, PlanStale, UsageError
 from hicachectl.tuning.fingerprint import moved
+from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.item import Item
 from hicachectl.tuning.journal import Entry, Journal, RecordKind
 from hicachectl.tuning.outcome import ApplyReport, ItemOutcome, ItemResult, RunOutcome, UndoResult
 from hicachectl.tuning.plan import Plan, differences
-from hicachectl.tuning.preflight import check_writes
+from hicachectl.tuning.preflight import check_reach, check_writes
 from hicachectl.tuning.target import Method, Value, agrees, show_value
 from hicachectl.tuning.undo import put_back
 from hicachectl.tuning.writing import Hands, Stuck, same_bits, whole
@@ -99,8 +100,12 @@ def changes_until(plan: Plan, until: str | None) -> tuple[Item, ...]:
     return plan.changes[: ids.index(until) + 1]
 
 
-def check_plan(plan: Plan, fresh: Plan, options: ApplyOptions) -> None:
-    """Raise PlanStale when the host moved since the plan was made, or would be planned otherwise now. Pure."""
+def check_plan(plan: Plan, fresh: Plan, options: ApplyOptions, *, root: HostRoot) -> None:
+    """Raise when the host moved since the plan was made, shuts its changes out, or would be planned otherwise now. Writes nothing.
+
+    A process without the right to read a register plans otherwise because of that: so rights come before differences.
+    Raises PlanStale (8), PermissionDenied (4), Unsupported (5).
+    """
     changed = moved(plan.fingerprint, fresh.fingerprint, another_boot=options.another_boot)
     if changed:
         raise PlanStale(
@@ -108,7 +113,9 @@ def check_plan(plan: Plan, fresh: Plan, options: ApplyOptions) -> None:
             why=f"it was made at {plan.about.made_at}; nothing was written",
             hint=_REPLAN,
         )
-    chosen = {item.id for item in changes_until(plan, options.until)}
+    items = changes_until(plan, options.until)
+    check_reach(items, root=root)
+    chosen = {item.id for item in items}
     found = [difference for difference in differences(plan, fresh) if difference.id in chosen]
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""

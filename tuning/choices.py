@@ -24,7 +24,8 @@ class Choices:
     `wanted` maps a knob ("thp.enabled", "pcie.ido-request") to its choice; a knob that is not in it is left alone.
     `only` keeps items whose knob, or KNOB@SUBJECT, begins with one of its words; empty keeps all. The rest are permissions:
     `bound` (pools and ranks are bound to nodes), `allow_isolation_loss` (ACS redirect may be cleared), `online` (ordering
-    may change while a process holds the accelerator), `persist_files` (module-param recipes may write their file).
+    may change while a process holds the accelerator), `persist_files` (module-param recipes may write their file),
+    `in_guest` (registers may be written in a virtual machine: its devices are passed through, or it is a laboratory).
     """
 
     profile: str
@@ -35,6 +36,7 @@ class Choices:
     allow_isolation_loss: bool = False
     online: bool = False
     persist_files: bool = False
+    in_guest: bool = False
     origins: Mapping[str, str] = field(default_factory=dict)
 
     def keeps(self, knob: str, subject: str | None) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 
 from hicachectl.errors import HostError, InvariantBroken, UsageError
 from hicachectl.tuning.plan_json import target_from_json, target_to_json
-from hicachectl.tuning.state import fsync_folder
+from hicachectl.tuning.state import fsync_folder, no_room
 from hicachectl.tuning.target import Target, Value
 
 __all__ = ["Entry", "Journal", "JournalText", "Record", "RecordKind", "read_journal"]
@@ -171,13 +171,7 @@ class Journal:
             os.ftruncate(self._handle, end)
 
     def _refused(self, error: OSError) -> HostError:
-        return HostError(
-            f"the journal cannot be written: {error.strerror or error}",
-            where=str(self._path),
-            why="a change is recorded before it is made",
-            hint="make room there, or name another folder: --state-dir DIR",
-            code="HC-STATE",
-        )
+        return no_room("the journal", self._path, error)
 
 
 @dataclass(frozen=True, slots=True)

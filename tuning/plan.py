@@ -118,7 +118,7 @@ def _in_order(plan: Plan) -> tuple[object, ...]:
     choices = plan.choices
     return (
         plan.about, choices.profile, choices.revision, sorted(choices.wanted.items(), key=lambda pair: pair[0]), choices.only,
-        choices.bound, choices.allow_isolation_loss, choices.online, choices.persist_files,
+        choices.bound, choices.allow_isolation_loss, choices.online, choices.persist_files, choices.in_guest,
         plan.fingerprint.boot_id, plan.fingerprint.kernel, plan.fingerprint.pci_set, sorted(plan.fingerprint.recipes.items()),
         plan.items,
     )  # fmt: skip

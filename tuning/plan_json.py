@@ -37,6 +37,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
             "allow_isolation_loss": choices.allow_isolation_loss,
             "online": choices.online,
             "persist_files": choices.persist_files,
+            "in_guest": choices.in_guest,
         },
         "fingerprint": {
             "boot_id": print_.boot_id,
@@ -92,6 +93,7 @@ def plan_from_json(value: Any, *, where: str = "plan") -> Plan:
             allow_isolation_loss=pick("choices/allow_isolation_loss").flag(choices["allow_isolation_loss"]),
             online=pick("choices/online").flag(choices["online"]),
             persist_files=pick("choices/persist_files").flag(choices["persist_files"]),
+            in_guest=pick("choices/in_guest").flag(choices["in_guest"]),
         ),
         fingerprint=Fingerprint(
             pick("fingerprint/boot_id").maybe_text(printed["boot_id"]),

@@ -19,7 +19,7 @@ from hicachectl.tuning.item import Item
 from hicachectl.tuning.kernel import Kernel
 from hicachectl.tuning.target import Method
 
-__all__ = ["check_writes"]
+__all__ = ["check_reach", "check_writes"]
 
 _NEEDS_ADMIN = frozenset((Method.PCI_CONFIG, Method.PCI_ECAP, Method.MOUNT, Method.SMN_DEBUGFS, Method.HSMP))
 _NEEDS_RAWIO = frozenset((Method.MSR,))
@@ -34,6 +34,30 @@ def check_writes(
 
     `refuse` says why an item must wait for whoever uses the device, or None. Raises PermissionDenied (4), Unsupported (5)
     or PlanStale (8, HC-IN-USE), each with the item, the value that decided and what to do.
+    """
+    check_reach(items, root=root)
+    for item in items:
+        target = item.target
+        assert target is not None
+        in_use = refuse(item)
+        if in_use is not None:
+            raise PlanStale(
+                f"{item.id} waits: {in_use}",
+                where=target.path,
+                why="packet order must not change under traffic that counts on it; nothing was written",
+                hint="stop those processes, or add --online when the vendor says it is safe",
+                code="HC-IN-USE",
+            )
+        make = target.method is Method.MODULE_PARAM
+        error = kernel.may_write(target.path, make=make) if target.method is not Method.MOUNT else None
+        if error is not None:
+            raise _refused(item, error)
+
+
+def check_reach(items: Sequence[Item], *, root: HostRoot) -> None:
+    """Raise for the first item whose way is shut to this process: capability, read-only mount, lockdown. Opens none of their files.
+
+    Raises PermissionDenied (4) or Unsupported (5).
     """
     capabilities = read_capabilities(root)
     mounts = read_mounts(root).value or ()
@@ -60,19 +84,6 @@ def check_writes(
                 why="lockdown refuses writes to config space and MSRs (kernel_lockdown(7)); nothing was written",
                 hint="boot without lockdown (Secure Boot sets it), or leave this item out: tune plan --only",
             )
-        in_use = refuse(item)
-        if in_use is not None:
-            raise PlanStale(
-                f"{item.id} waits: {in_use}",
-                where=target.path,
-                why="packet order must not change under traffic that counts on it; nothing was written",
-                hint="stop those processes, or add --online when the vendor says it is safe",
-                code="HC-IN-USE",
-            )
-        make = target.method is Method.MODULE_PARAM
-        error = kernel.may_write(target.path, make=make) if target.method is not Method.MOUNT else None
-        if error is not None:
-            raise _refused(item, error)
 
 
 def _refused(item: Item, error: OSError) -> HicacheError:

@@ -40,21 +40,28 @@ def because(kind: ItemKind, reason: str, remedy: str, code: str | None = None) -
     return Verdict(kind, reason, remedy, code)
 
 
-def hidden(recipe: Recipe, machine: Machine, place: Place | None = None) -> Verdict | None:
+def hidden(recipe: Recipe, machine: Machine, place: Place | None = None, *, in_guest: bool = False) -> Verdict | None:
     """Say what keeps the hardware from this process: a hypervisor, a container, a guest that owns the device. Pure.
 
-    What a guest sees of a register may be made up, and a write may not reach the hardware: such a place is only reported.
+    What a guest sees of a register may be made up, and a write may not reach the hardware: such a place is only reported, unless
+    the operator says with `in_guest` that the devices are passed through.
     """
     host = machine.host
     machine_word, container = host.virtualisation.value, host.container.value
-    if machine_word not in (None, "none") and recipe.reach.method in REGISTER_METHODS | {
-        Method.BIOS,
-        Method.NV_FIRMWARE,
-    }:
+    if (
+        not in_guest
+        and machine_word not in (None, "none")
+        and recipe.reach.method
+        in REGISTER_METHODS
+        | {
+            Method.BIOS,
+            Method.NV_FIRMWARE,
+        }
+    ):
         return because(
             ItemKind.REPORT,
             f"this is a virtual machine ({machine_word}): what it shows of a register need not be the hardware's",
-            "run it on the host of this machine",
+            "run it on the host of this machine, or plan with --in-guest when its devices are passed through",
             "HC-CONTAINER",
         )
     if container not in (None, "none"):

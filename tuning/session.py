@@ -94,7 +94,7 @@ class Session:
         self.state.prepare()
         with hold_lock(self.state, self.root, who=self.who, clock_text=self.clock()):
             self._refuse_an_open_run()
-            check_plan(plan, self.plan(plan.choices), options)
+            check_plan(plan, self.plan(plan.choices), options, root=self.root)
             about = {"boot_id": self.boot_id(), "who": self.who, "pid": self.pid, "tool_version": self.tool_version}
             means = Means(self._hands(), self.refuse, self.observe, self.measure, on_item, stop, about)
             return apply_plan(plan, options, means=means, begin=lambda: self._begin(plan))

@@ -15,9 +15,9 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from hicachectl.errors import HostError, PermissionDenied, UsageError
+from hicachectl.errors import ExitCode, HostError, PermissionDenied, UsageError
 
-__all__ = ["DEFAULT_STATE_DIR", "StateDir", "fsync_folder", "write_durably"]
+__all__ = ["DEFAULT_STATE_DIR", "StateDir", "fsync_folder", "no_room", "write_durably"]
 
 DEFAULT_STATE_DIR = Path("/var/lib/hicachectl")
 _RUN = re.compile(r"j-([0-9]{4,9})")
@@ -70,7 +70,7 @@ class StateDir:
         except PermissionError as error:
             raise _denied(self.path) from error
         except OSError as error:
-            raise _no_room(self.path, error) from error
+            raise no_room("the state folder", self.path, error) from error
 
     def new_run(self) -> tuple[str, Path]:
         """Make the next run's folder, 0700, durable before it is returned; `prepare` came first. Changes the state folder.
@@ -91,7 +91,7 @@ class StateDir:
         except PermissionError as error:
             raise _denied(self.path) from error
         except OSError as error:
-            raise _no_room(self.path, error) from error
+            raise no_room("the state folder", self.path, error) from error
 
     def _trusted(self, folder: Path) -> None:
         found = folder.lstat()
@@ -129,7 +129,7 @@ def write_durably(path: Path, value: Any) -> None:
         fsync_folder(path.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise _no_room(path, error) from error
+        raise no_room("the state folder", path, error) from error
 
 
 def _number(name: str) -> int:
@@ -137,14 +137,17 @@ def _number(name: str) -> int:
     return int(match[1]) if match else 0
 
 
-def _no_room(path: Path, error: OSError) -> HostError:
-    return HostError(
-        f"the state folder cannot be written: {error.strerror or error}",
+def no_room(what: str, path: Path, error: OSError) -> HostError:
+    """Return the error of a record that cannot be made durable. Pure. It exits with 10: the host is as it was, and not ready."""
+    refused = HostError(
+        f"{what} cannot be written: {error.strerror or error}",
         where=str(path),
-        why="every change is recorded before it is made, so nothing was changed",
+        why="a change is recorded before it is made",
         hint="make room there, or name another folder: --state-dir DIR",
         code="HC-STATE",
     )
+    refused.exit_code = ExitCode.NOT_READY
+    return refused
 
 
 def _denied(path: Path) -> PermissionDenied:

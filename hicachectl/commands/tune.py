@@ -64,6 +64,10 @@ BoundOption = Annotated[
     bool,
     typer.Option("--bound", help="Pools and ranks are bound to nodes: NUMA balancing may go off.", rich_help_panel=_ALLOW),
 ]  # fmt: skip
+InGuestOption = Annotated[
+    bool,
+    typer.Option("--in-guest", help="Registers may be written in a virtual machine: its devices are passed through to it.", rich_help_panel=_ALLOW),
+]  # fmt: skip
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A saved plan: tune plan --output-file PLAN.")]
 
 
@@ -73,6 +77,7 @@ def tune(
     profile: ProfileOption = None,
     only: OnlyOption = None,
     bound: BoundOption = False,
+    in_guest: InGuestOption = False,
     yes: tune_apply.YesOption = False,
     dry_run: tune_apply.DryRunOption = False,
     state_dir: tune_apply.StateDirOption = None,
@@ -82,9 +87,11 @@ def tune(
     Every value is recorded before it is changed, so what was done can be undone, after a crash and by another person too.
     Nothing outlives a reboot without the files of: hicachectl tune unit.
     """
+    from hicachectl.tune_choices import Permissions
+
     cli: Context = ctx.obj
     if ctx.invoked_subcommand is not None:
-        given = [f for f, v in (("--profile", profile), ("--only", only), ("--bound", bound), ("--yes", yes), ("--dry-run", dry_run), ("--state-dir", state_dir)) if v]  # fmt: skip
+        given = [f for f, v in (("--profile", profile), ("--only", only), ("--bound", bound), ("--in-guest", in_guest), ("--yes", yes), ("--dry-run", dry_run), ("--state-dir", state_dir)) if v]  # fmt: skip
         if given:
             raise UsageError(
                 f"{given[0]} stands before {ctx.invoked_subcommand}",
@@ -93,7 +100,7 @@ def tune(
                 hint=f"hicachectl tune {ctx.invoked_subcommand} {given[0]}",
             )
         return
-    _guide(cli, {}, profile, tuple(only or ()), bound, yes, dry_run, state_dir)
+    _guide(cli, {}, profile, tuple(only or ()), Permissions(bound, in_guest=in_guest), yes, dry_run, state_dir)
 
 
 @app.command()
@@ -125,6 +132,7 @@ def plan(
     online: Annotated[bool, typer.Option("--online", help="Packet order may change while a process holds an accelerator.", rich_help_panel=_ALLOW)] = False,
     allow_isolation_loss: Annotated[bool, typer.Option("--allow-isolation-loss", help="ACS redirect may be cleared: devices are no longer isolated.", rich_help_panel=_ALLOW)] = False,
     persist_files: Annotated[bool, typer.Option("--persist-files", help="Recipes of module parameters may write their file.", rich_help_panel=_ALLOW)] = False,
+    in_guest: InGuestOption = False,
 ) -> None:  # fmt: skip
     """Show what would change on this host, from what to what, why, and what would undo it; write nothing.
 
@@ -144,7 +152,7 @@ def plan(
         "acs.p2p_redirect": acs_p2p_redirect, "recipes": recipes,
     }  # fmt: skip
     cli: Context = ctx.obj
-    permissions = Permissions(bound, allow_isolation_loss, online, persist_files)
+    permissions = Permissions(bound, allow_isolation_loss, online, persist_files, in_guest)
     session = cli.tune_session(online=online)
     made = session.plan(_choices(cli, session, flags, profile, tuple(only or ()), permissions))
     cli.subject = made.id
@@ -228,12 +236,11 @@ if find_spec("hicachectl.commands.tune_recipe") is not None:
 
 
 def _guide(
-    cli: Context, flags: dict[str, Text], profile: Text, only: tuple[str, ...], bound: bool, yes: bool, dry_run: bool, state_dir: Path | None,
+    cli: Context, flags: dict[str, Text], profile: Text, only: tuple[str, ...], permissions: Any, yes: bool, dry_run: bool, state_dir: Path | None,
 ) -> None:  # fmt: skip
     """Plan, show, ask, apply, verify: one document at the end, and what happens on the way."""
     from hicachectl.render.tune_apply import draw_applied, draw_summary
     from hicachectl.render.tune_verify import draw_verify
-    from hicachectl.tune_choices import Permissions
     from hicachectl.tune_data import apply_data, explained, plan_data, verify_data
     from hicachectl.tuning.apply import ApplyOptions
 
@@ -245,7 +252,7 @@ def _guide(
             code="HC-NEED-YES",
         )
     session = cli.tune_session(state_dir)
-    made = session.plan(_choices(cli, session, flags, profile, only, Permissions(bound)))
+    made = session.plan(_choices(cli, session, flags, profile, only, permissions))
     cli.subject = made.id
     talk = cli.output.stdout if tune_apply.streams(cli) else cli.output.stderr
     _draw_plan(cli, talk, session, made, saved=None)

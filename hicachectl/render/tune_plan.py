@@ -97,6 +97,7 @@ def _header(screen: Screen, shown: PlanShown) -> None:
             ("--allow-isolation-loss", plan.choices.allow_isolation_loss),
             ("--online", plan.choices.online),
             ("--persist-files", plan.choices.persist_files),
+            ("--in-guest", plan.choices.in_guest),
         )
         if given
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,28 @@ def test_under_lockdown_config_space_is_not_written(tmp_path: Path) -> None:
     assert "lockdown is 'integrity'" in str(refusal(host, Unsupported))
 
 
+@pytest.mark.parametrize(
+    ("path", "before", "after", "error"),
+    [
+        ("/proc/self/status", CAPABILITIES["all"], CAPABILITIES["docker"], PermissionDenied),
+        ("/sys/kernel/security/lockdown", "[none] integrity", "none [integrity]", Unsupported),
+    ],
+)
+def test_a_missing_right_is_told_as_such_although_it_also_changes_what_would_be_planned(
+    tmp_path: Path, path: str, before: str | int, after: str | int, error: type[HicacheError]
+) -> None:
+    host = make_host(tmp_path)
+    plan = host.session.plan(choose())
+    words = [word if isinstance(word, str) else f"{word:016x}" for word in (before, after)]
+    at = host.root.at(path)
+    assert words[0] in at.read_text()
+    at.write_text(at.read_text().replace(*words))
+    for card in CARDS:  # what such a process sees of config space, or what its plan makes of it
+        config = host.root.at(f"/sys/bus/pci/devices/{card}/config")
+        config.write_bytes(config.read_bytes()[:64])
+    refusal(host, error, plan)
+
+
 def test_a_read_only_sys_is_not_written(tmp_path: Path) -> None:
     host = make_host(tmp_path)
     plan = host.session.plan(choose())
@@ -382,6 +405,48 @@ def test_a_state_folder_that_cannot_be_written_stops_the_run_before_it_begins(tm
     before = host.everything()
     with pytest.raises((HostError, UsageError)):
         applied(host)
+    assert host.everything() == before
+
+
+def test_a_full_state_folder_stops_the_run_before_anything_is_written(tmp_path: Path) -> None:
+    host = make_host(tmp_path)
+    plan, before = host.session.plan(choose()), host.everything()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (65536, hard)
+    )  # room for the plan's copy, not for the records of seven changes
+    try:
+        with pytest.raises(HostError, match="File too large") as caught:
+            host.session.apply(plan, ApplyOptions())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (caught.value.code, caught.value.exit_code) == ("HC-STATE", ExitCode.NOT_READY)
+    assert host.kernel.log == []
+    assert host.everything() == before
+    assert host.session.states()[0].reason == "it ended before its first record: nothing was written"
+
+
+@pytest.mark.parametrize("left", range(1, 16, 2))
+def test_a_record_that_cannot_be_made_in_the_middle_puts_everything_back(tmp_path: Path, left: int) -> None:
+    host = make_host(tmp_path)
+    plan, before = host.session.plan(choose()), host.everything()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill(step: str) -> None:
+        if step == f"before record {left + 1}":
+            folder = host.state.folder("j-0001")
+            (folder / "reserve").unlink(missing_ok=True)  # what another program took
+            resource.setrlimit(resource.RLIMIT_FSIZE, ((folder / "records.jsonl").stat().st_size + 10, hard))
+
+    try:
+        report = open_host(tmp_path / "host", checkpoint=fill).session.apply(plan, ApplyOptions())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert report.outcome is RunOutcome.UNDONE
+    assert "the journal cannot be written" in str(report.failure)
+    assert host.everything() == before
+    again = host.session.rollback("j-0001")
+    assert {undo.result.value for undo in again.items} <= {"already"}
     assert host.everything() == before
 
 

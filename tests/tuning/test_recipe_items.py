@@ -462,3 +462,11 @@ def test_the_same_look_gives_the_same_items_and_every_target_was_named_beforehan
 def test_a_knob_has_the_name_of_its_recipe() -> None:
     assert {name: knob.name for name, knob in KNOBS.items()} == {name: name for name in KNOBS}
     assert RecipeKnob(SHIPPED["pcie-mrrs"]).name == "pcie.read-request"
+
+
+def test_a_guest_changes_registers_only_when_it_is_told_that_its_devices_are_its_own(tmp_path: Path) -> None:
+    host = replace(describe("8n8x-4up16"), cpu_flags="fpu lm hypervisor", dmi=("QEMU", "Standard PC"))
+    told = look(host, tmp_path, IDO)
+    assert "--in-guest" in str(told["pcie.ido-request@0000:63:00.0"].remedy)
+    allowed = look(host, tmp_path, IDO, in_guest=True)
+    assert of(allowed, ItemKind.CHANGE) == [f"pcie.ido-request@0000:{card}:00.0" for card in ("63", "64", "84")]

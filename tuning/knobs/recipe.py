@@ -54,7 +54,10 @@ class RecipeKnob:
             return ()
         wanted = self._wanted(choices.wanted.get(self.recipe.knob))
         found = find_places(self.recipe, sight.machine)
-        if self.recipe.reach.method in METHODS_THAT_REPORT and hidden(self.recipe, sight.machine) is not None:
+        if (
+            self.recipe.reach.method in METHODS_THAT_REPORT
+            and hidden(self.recipe, sight.machine, in_guest=choices.in_guest) is not None
+        ):
             return ()  # a guest's firmware is not the machine's
         return tuple(self._items(sight, choices, asked, wanted, found))
 
@@ -88,7 +91,7 @@ class RecipeKnob:
     ) -> Iterator[Item]:
         if found.why_not is not None and self.recipe.knob in choices.wanted:
             kind = ItemKind.REPORT if self.recipe.reports_only else ItemKind.SKIP
-            verdict = hidden(self.recipe, sight.machine) or because(
+            verdict = hidden(self.recipe, sight.machine, in_guest=choices.in_guest) or because(
                 kind, found.why_not, "none is needed: the recipe is for other machines"
             )
             yield self._item(
@@ -111,7 +114,7 @@ class RecipeKnob:
     ) -> Verdict:
         """Decide what becomes of one place: first what hides it, then what is known of it, then whether it may change."""
         recipe, place = self.recipe, seen.place
-        guest = hidden(recipe, sight.machine, place)
+        guest = hidden(recipe, sight.machine, place, in_guest=choices.in_guest)
         if guest is not None:
             return guest
         if recipe.report is not None:
