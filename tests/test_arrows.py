@@ -66,6 +66,8 @@ WORDS = {
     "hicachectl.runtime.reasons",
     "hicachectl.tuning.host.facts",
     "hicachectl.tuning.host.model",
+    "hicachectl.tuning.host.gaps",
+    "hicachectl.tuning.host.uplinks",
     *(f"hicachectl.tuning.{name}" for name in ("target", "choices", "item", "sight", "outcome")),
 }  # values, enums and names only; held to the same rules
 MOVES_BYTES = ("hicachectl.runtime.memory", "hicachectl.runtime.transfer", "hicachectl.runtime.engines")

@@ -1,8 +1,8 @@
 """One finding, and a machine arranged for judging it. Pure.
 
 A finding says what is, with the values it was judged by; where a value is not known there is no finding, because nothing
-unread is good or bad. What could not be read is told by HC-NOTHING-READ, HC-NEED-ROOT, HC-SUSPENDED and the reason beside
-each null.
+unread is good or bad. What could not be read is told by HC-NOTHING-READ, HC-PART-READ, HC-KIND-UNKNOWN, HC-NEED-ROOT,
+HC-SUSPENDED and the reason beside each null.
 """
 
 from __future__ import annotations

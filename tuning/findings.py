@@ -21,7 +21,7 @@ from hicachectl.tuning.judge_ordering import judge_ordering
 __all__ = ["CODES", "Finding", "Severity", "judge", "worst"]
 
 CODES: tuple[str, ...] = (
-    "HC-NOTHING-READ", "HC-DEVICE-GONE",
+    "HC-NOTHING-READ", "HC-PART-READ", "HC-KIND-UNKNOWN", "HC-DEVICE-GONE",
     # link
     "HC-LINK-WIDTH", "HC-LINK-SPEED", "HC-UPLINK-SHARED", "HC-MPS-MISMATCH", "HC-ASPM-ON", "HC-AER-RISING", "HC-BAR-SMALL",
     # ordering
@@ -45,7 +45,8 @@ def judge(machine: Machine, *, recorded: bool = False) -> tuple[Finding, ...]:
     """Return the findings of a machine: by severity, then in the order of `CODES`, then as its devices and nodes are listed.
 
     Pure. Each message holds both values, the one seen and the one it was judged by. A fact that is not known makes no
-    finding, except those that say so: HC-NOTHING-READ, HC-NODE-UNKNOWN, HC-NEED-ROOT, HC-SUSPENDED, HC-DEVICE-GONE.
+    finding, except those that say so: HC-NOTHING-READ, HC-PART-READ, HC-KIND-UNKNOWN, HC-NODE-UNKNOWN,
+    HC-NEED-ROOT, HC-SUSPENDED, HC-DEVICE-GONE.
     `recorded` says that the machine was read from a recording; it decides advice alone.
     """
     sight = Sight(machine, recorded=recorded)

@@ -26,7 +26,7 @@ _WAKE = typer.Option("--wake", help="Also read the config space of sleeping devi
 
 
 class FailOn(str, Enum):
-    """From which severity findings make the exit code 3, and a host of which nothing could be read 5."""
+    """From which severity findings make the exit code 3, and a host whose nodes or devices could not be read 5."""
 
     WARN = "warn"
     ERROR = "error"
@@ -39,7 +39,7 @@ def topo(
         FailOn | None,
         typer.Option(
             "--fail-on",
-            help="Exit with 3 when a finding weighs this much or more, with 5 when neither nodes nor devices could be read.",
+            help="Exit with 3 when a finding weighs this much or more, with 5 when nodes or devices could not be read.",
             show_default=False,
         ),
     ] = None,
@@ -203,7 +203,7 @@ def _topo_result(machine: Machine, *, recorded: bool, fail_on: Severity | None =
         for f in findings
     )
     data = flatten(machine, findings, _placements(machine))
-    unread = fail_on is not None and any(f.code == "HC-NOTHING-READ" for f in findings)
+    unread = fail_on is not None and any(f.code in ("HC-NOTHING-READ", "HC-PART-READ") for f in findings)
     cause = ExitCode.UNSUPPORTED if unread else ExitCode.OK
     return Result("hicachectl.topo/1", data, diagnostics=diagnostics, exit_code=cause, fail_on=fail_on)
 

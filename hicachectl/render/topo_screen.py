@@ -25,6 +25,7 @@ from hicachectl.render.topo_words import (
     word,
 )
 from hicachectl.tuning.host.facts import Fact
+from hicachectl.tuning.host.gaps import maybe_accelerators, why_no_accelerators, why_no_nodes, why_unidentified
 from hicachectl.tuning.host.model import Machine, PciDevice, SlotKind, Uplink
 from hicachectl.tuning.host.uplinks import is_unidentified
 from hicachectl.tuning.placement import Placement
@@ -79,11 +80,12 @@ def draw_header(screen: Screen, topology: Topology) -> None:
     """Draw two lines: which host, how large, live or recorded; kernel, limits, how many facts were read."""
     machine, host = topology.machine, topology.machine.host
     accelerators = sum(d.kind == SlotKind.ACCELERATOR for d in machine.devices)
+    no_devices, no_nodes = why_no_accelerators(machine), why_no_nodes(machine)
     sizes = [
         f"{word(machine.numa.sockets)} socket" + ("" if machine.numa.sockets.value == 1 else "s"),
-        _count(len(machine.numa.nodes), "node"),
-        _count(accelerators, "accelerator"),
-        _count(len(machine.uplinks), "uplink"),
+        "? nodes" if no_nodes and not machine.numa.nodes else _count(len(machine.numa.nodes), "node"),
+        "? accelerators" if no_devices and not accelerators else _count(accelerators, "accelerator"),
+        "? uplinks" if no_devices and not machine.uplinks else _count(len(machine.uplinks), "uplink"),
     ]
     _two_sided(screen, f"HOST {word(host.hostname)}  {', '.join(sizes)}", str(topology.seen), "bold")
     limit = machine.memory.cgroup.memory_max_bytes
@@ -128,10 +130,8 @@ def _accelerators(screen: Screen, topology: Topology, names: Names, notes: _Note
     machine = topology.machine
     found = [device for device in machine.devices if device.kind == SlotKind.ACCELERATOR]
     if not found:
-        listed = machine.listed.get("devices")
-        screen.print(
-            "ACCEL none" if listed is None or listed.is_known else f"ACCEL not known: {listed.reason} ({listed.source})"
-        )
+        why = why_no_accelerators(machine)
+        screen.paragraph("ACCEL ", "none" if why is None else f"not known: {why}")
         return
     columns = [
         Column("ACCEL"), Column("ADDRESS"), Column("UPLINK"), Column("NODE", right=True), Column("CPUS", keep=2),
@@ -171,6 +171,9 @@ def _accelerators(screen: Screen, topology: Topology, names: Names, notes: _Note
             row.append((topology.persistence.value or {}).get(device.address, "?"))
         rows.append(row)
     screen.table(Table(columns, rows))
+    doubtful = maybe_accelerators(machine)
+    if doubtful:
+        screen.paragraph("  may be more: ", why_unidentified(doubtful))
 
 
 def _others(screen: Screen, machine: Machine, names: Names, notes: _Notes) -> None:
@@ -200,17 +203,16 @@ def _nodes(screen: Screen, machine: Machine) -> None:
     """Draw nodes side by side, in as many blocks as the width asks for."""
     numa = machine.numa
     if not numa.nodes:
-        listed = numa.listed.get("nodes")
-        screen.print(
-            f"NODE not known: {listed.reason} ({listed.source})" if listed and not listed.is_known else "NODE none"
-        )
+        why = why_no_nodes(machine)
+        screen.paragraph("NODE ", "none" if why is None else f"not known: {why}")
         return
     near = Counter(d.node.value for d in machine.devices if d.kind == SlotKind.ACCELERATOR)
+    lost = near[None] or why_no_accelerators(machine) is not None
     rows: list[tuple[str, list[str]]] = [
         ("NODE", [str(node.id) for node in numa.nodes]),
         ("free GiB", [gib(node.memory_free_bytes) for node in numa.nodes]),
         ("of GiB", [gib(node.memory_total_bytes) for node in numa.nodes]),
-        ("accelerators", [str(near[node.id] or ("?" if near[None] else 0)) for node in numa.nodes]),
+        ("accelerators", [str(near[node.id] or ("?" if lost else 0)) for node in numa.nodes]),
     ]
     kinds = [word(node.kind) for node in numa.nodes]
     if set(kinds) != {"memory"}:

@@ -29,11 +29,13 @@ from hosts.machines import (
 
 from hicachectl.tuning.finding import Finding, Sight
 from hicachectl.tuning.findings import CODES, judge, worst
-from hicachectl.tuning.host.facts import Fact, unknown
+from hicachectl.tuning.host.facts import Fact, known, unknown
 from hicachectl.tuning.host.model import Machine, SlotKind
 
 ROOT, CARD, NIC = "0000:10:01.0", "0000:11:00.0", "0000:51:00.0"
-SAY_WHAT_IS_UNKNOWN = {"HC-NOTHING-READ", "HC-NODE-UNKNOWN", "HC-NEED-ROOT", "HC-SUSPENDED", "HC-DEVICE-GONE"}
+SAY_WHAT_IS_UNKNOWN = {
+    "HC-NOTHING-READ", "HC-PART-READ", "HC-KIND-UNKNOWN", "HC-NODE-UNKNOWN", "HC-NEED-ROOT", "HC-SUSPENDED", "HC-DEVICE-GONE",
+}  # fmt: skip
 
 
 def of(code: str, value: Machine) -> list[Finding]:
@@ -245,8 +247,28 @@ CASES = (
         "HC-NOTHING-READ", "error", lambda: unread(machine()), lambda: lost_card("vendor"),
         ("no NUMA node", "no PCI device"),
     ),
+    Case(
+        "HC-PART-READ", "error", lambda: without_devices("no such file"), lambda: without_devices(None),
+        ("no PCI device could be read: no such file (/sys/bus/pci/devices)",),
+    ),
+    Case(
+        "HC-KIND-UNKNOWN", "error", lambda: displays("vendor"), lambda: displays("revision"),
+        ("vendor of 2 display devices unreadable (no such file)", "no accelerator is known"),
+    ),
     Case("HC-VF", "note", lambda: card(is_vf=True), lambda: lost_card("is_vf"), ("virtual",)),
 )  # fmt: skip
+
+
+def without_devices(reason: str | None) -> Machine:
+    """A machine whose nodes were read and whose list of devices was not, or is really empty."""
+    listed: Fact[int] = known(0, "/sys/bus/pci/devices") if reason is None else unknown("/sys/bus/pci/devices", reason)
+    return replace(machine(), devices=(), listed={"devices": listed})
+
+
+def displays(*names: str, **new: Any) -> Machine:
+    """Two VGA controllers that are no accelerators by what is known, with these facts missing."""
+    values = {"class_code": "030000", "vendor": "1a03", "device": "2000", **new}
+    return machine(*(lost(device(f"0000:0{i}:00.0", **values), *names) for i in (1, 2)))
 
 
 def lost_card(name: str, reason: str = "no such file") -> Machine:
@@ -316,6 +338,25 @@ def test_advice_for_a_recording_is_to_take_it_again_where_it_was_taken(
 ) -> None:
     assert {f.hint for f in judge(value()) if f.code == code} == {live}
     assert {f.hint for f in judge(value(), recorded=True) if f.code == code} == {recorded}
+
+
+def test_nodes_or_devices_that_were_not_read_are_an_error_of_their_own_and_an_empty_list_is_none() -> None:
+    whole = machine()
+    hidden = replace(whole, numa=replace(whole.numa, nodes=(), listed={"nodes": known(0, "/sys/devices/system/node")}))
+    (found,) = of("HC-PART-READ", hidden)
+    assert (found.severity, found.subject) == ("error", "host")
+    assert "no NUMA node could be read: nothing (/sys/devices/system/node)" in found.message
+    assert of("HC-PART-READ", without_devices(None)) == of("HC-PART-READ", unread(whole)) == []
+    unreadable = replace(whole, devices=unread(whole.devices), listed={"devices": known(8, "/sys/bus/pci/devices")})
+    assert "8 listed, none readable (/sys/bus/pci/devices)" in of("HC-PART-READ", unreadable)[0].message
+
+
+def test_what_may_be_an_accelerator_is_a_warning_beside_known_ones_and_a_monitor_of_a_known_vendor_is_none() -> None:
+    one = displays("vendor")
+    both = replace(one, devices=(*one.devices, accelerator(CARD)))
+    assert weights("HC-KIND-UNKNOWN", both) == ["warn"]
+    assert of("HC-KIND-UNKNOWN", displays()) == []
+    assert "class of 2 functions unreadable" in of("HC-KIND-UNKNOWN", displays("class_code"))[0].message
 
 
 def test_one_node_or_one_device_that_was_read_is_not_nothing() -> None:

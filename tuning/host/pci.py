@@ -18,7 +18,7 @@ from hicachectl.tuning.host.pci_ids import PciNames
 from hicachectl.tuning.host.pcie_caps import ASLEEP, SPEEDS_GT_S, WIDTHS, decode_config, unread_config
 from hicachectl.tuning.host.root import HostRoot
 
-__all__ = ["DEVICES", "is_pci_address", "parse_link_speed", "parse_link_width", "read_devices"]
+__all__ = ["DEVICES", "is_pci_address", "parse_link_speed", "parse_link_width", "read_count", "read_devices"]
 
 DEVICES = "/sys/bus/pci/devices"
 _NODES = "/sys/devices/system/node"
@@ -43,6 +43,19 @@ def read_devices(root: HostRoot, *, wake: bool = False) -> tuple[PciDevice, ...]
     listed = root.names(DEVICES).value or ()
     reader = _Reader(root, wake)
     return tuple(reader.device(address) for address in sorted(filter(is_pci_address, listed), key=_sort_key))
+
+
+def read_count(root: HostRoot) -> Fact[int]:
+    """Count what /sys/bus/pci/devices lists; unknown where it cannot be listed, or is empty beside root buses.
+
+    The kernel makes both for one device (Linux drivers/pci): a folder with nothing in it is another one put over it.
+    """
+    listed = root.names(DEVICES)
+    if listed.value == ():
+        buses = [name for name in root.names("/sys/devices").value or () if is_pci_address(f"{name[3:]}:00.0")]
+        if buses:
+            return unknown(DEVICES, f"empty, but /sys/devices has {buses[0]}")
+    return listed.then(len)
 
 
 def is_pci_address(text: str) -> bool:
