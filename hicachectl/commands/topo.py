@@ -51,6 +51,7 @@ def topo(
     them. Without root the config space ends after 64 bytes: what it holds is unknown then, never zero.
     """
     if ctx.invoked_subcommand is not None:
+        _refuse_lost_options(ctx.invoked_subcommand, fail_on=fail_on, wake=wake)
         return
     from hicachectl.render.topo_screen import Topology, draw_topology
     from hicachectl.tuning.host.read import read_machine
@@ -153,7 +154,10 @@ def diff(
     b: Annotated[str, typer.Argument(metavar="B", help="The other one.", show_default="live, or --root")] = "live",
     moving: Annotated[bool, typer.Option("--all", help="Compare free memory, counters and idle speeds too.")] = False,
 ) -> None:
-    """Show what differs between two recorded hosts, or a recorded and this one. Exit code 3 when something does."""
+    """Show what differs between two recorded hosts, or a recorded and this one. Exit code 3 when something does.
+
+    Exit code 5 when nodes or devices could be read on neither side: nothing was compared there.
+    """
     from hicachectl.render.topo_diff import diff_data, draw_diff
     from hicachectl.tuning.host.diff import compare
     from hicachectl.tuning.host.flatten import flatten
@@ -168,15 +172,44 @@ def diff(
     origins = [origin_of(root) for root in roots]
     found = compare(flatten(machines[0]), flatten(machines[1]), moving=moving)
     sides = [seen(root, origin) for root, origin in zip(roots, origins, strict=True)]
+    unread = _unread_on_both(machines[0], machines[1])
     cli.emit(
         Result(
             "hicachectl.topo-diff/1",
             diff_data(found, origins[0], origins[1]),
-            exit_code=ExitCode.DIFFERS if found.changes else ExitCode.OK,
+            diagnostics=unread,
+            exit_code=ExitCode.UNSUPPORTED if unread else ExitCode.DIFFERS if found.changes else ExitCode.OK,
             rows="/changes",
         ),
         render=lambda screen, _: draw_diff(screen, found, sides[0], sides[1]),
         origin=origins[1],
+    )
+
+
+def _refuse_lost_options(command: str, *, fail_on: FailOn | None, wake: bool) -> None:
+    """Stop where an option of `topo` alone stands before a command below it: it would do nothing there."""
+    if fail_on is not None:
+        raise UsageError(f"--fail-on is an option of topo, not of topo {command}", where=f"--fail-on {fail_on.value}", why=f"topo {command} judges nothing", hint=f"hicachectl topo --fail-on {fail_on.value}, and topo {command} by itself")  # fmt: skip
+    if wake:
+        hint = "hicachectl topo diff wakes nothing" if command == "diff" else f"hicachectl topo {command} --wake"
+        raise UsageError("--wake stands before the command it is for", where="--wake", why=f"topo takes it for its own screen, topo {command} would not see it", hint=hint)  # fmt: skip
+
+
+def _unread_on_both(a: Machine, b: Machine) -> tuple[Diagnostic, ...]:
+    """Say which list was read on neither side: no difference there means nothing."""
+    from hicachectl.tuning.host.gaps import why_no_devices, why_no_nodes
+
+    lists = (("NUMA nodes", why_no_nodes(a), why_no_nodes(b)), ("PCI devices", why_no_devices(a), why_no_devices(b)))
+    lost = [(what, ours, theirs) for what, ours, theirs in lists if ours is not None and theirs is not None]
+    if not lost:
+        return ()
+    told = "; ".join(f"{what} of neither side could be read: A {ours}, B {theirs}" for what, ours, theirs in lost)
+    code = "HC-NOTHING-READ" if len(lost) == len(lists) else "HC-PART-READ"
+    message = f"{told}; they were not compared, and no difference means nothing"
+    return (
+        Diagnostic(
+            code, Severity.ERROR, message, subject="A, B", hint="hicachectl topo snapshot FILE.tar.zst, on the hosts"
+        ),
     )
 
 

@@ -10,7 +10,7 @@ from hicachectl.render.table import Column, Table
 from hicachectl.render.topo_screen import Seen
 from hicachectl.render.topo_words import Names, node_text, rate
 from hicachectl.tuning.host.facts import Fact
-from hicachectl.tuning.host.gaps import why_no_accelerators, why_no_nodes
+from hicachectl.tuning.host.gaps import maybe_accelerators, why_no_accelerators, why_no_nodes, why_unidentified
 from hicachectl.tuning.host.matrix import LEGEND, VENDOR_LEGEND, Matrix, Pair
 from hicachectl.tuning.host.model import Machine
 
@@ -40,9 +40,16 @@ def matrix_data(machine: Machine, found: Matrix) -> dict[str, Any]:
         "pairs": pairs,
         "nvlink": None,
         "nvlink_reason": _NVLINK,
+        "maybe_accelerators": [device.address for device in maybe_accelerators(machine)],
         "legend": LEGEND,
         "vendor_legend": VENDOR_LEGEND,
-    }
+    } | {
+        f"{what}_reason": why
+        for what, why, there in (
+            ("accelerators", why_no_accelerators(machine), found.accelerators), ("nodes", why_no_nodes(machine), found.nodes)
+        )
+        if why is not None and not there
+    }  # fmt: skip
 
 
 def draw_matrix(screen: Screen, machine: Machine, found: Matrix, names: Names, seen: Seen) -> None:
@@ -55,6 +62,9 @@ def draw_matrix(screen: Screen, machine: Machine, found: Matrix, names: Names, s
         screen.paragraph("", "no accelerator" if why is None else f"accelerators not known: {why}")
     else:
         _draw_tables(screen, machine, found, names)
+        doubtful = maybe_accelerators(machine)
+        if doubtful:
+            screen.paragraph("may be more: ", why_unidentified(doubtful))
     screen.print()
     screen.paragraph("LEGEND  ", _words(LEGEND.items()))
     screen.paragraph("nvidia-smi topo -m  ", _words(VENDOR_LEGEND.items()))

@@ -15,7 +15,6 @@ from hicachectl.render.topo_words import (
     Names,
     gib,
     ido,
-    is_absent,
     link_text,
     names_of,
     node_text,
@@ -24,7 +23,7 @@ from hicachectl.render.topo_words import (
     rate,
     word,
 )
-from hicachectl.tuning.host.facts import Fact
+from hicachectl.tuning.host.facts import Fact, is_absent
 from hicachectl.tuning.host.gaps import maybe_accelerators, why_no_accelerators, why_no_nodes, why_unidentified
 from hicachectl.tuning.host.model import Machine, PciDevice, SlotKind, Uplink
 from hicachectl.tuning.host.uplinks import is_unidentified

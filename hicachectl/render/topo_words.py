@@ -10,20 +10,9 @@ from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.model import ConfigSpace, Link, Machine, PciDevice, SlotKind
 from hicachectl.units import GIB
 
-__all__ = ["Names", "gib", "ido", "is_absent", "link_text", "names_of", "node_text", "on_off", "ranges", "rate", "word"]
+__all__ = ["Names", "gib", "ido", "link_text", "names_of", "node_text", "on_off", "ranges", "rate", "word"]
 
 _GENERATIONS = {2.5: "1", 5.0: "2", 8.0: "3", 16.0: "4", 32.0: "5", 64.0: "6"}
-
-_NOTHING_THERE = (
-    "no limit", "unlimited", "on a root bus", "no SR-IOV", "no driver bound", "no IOMMU group", "not a virtual function",
-    "no memory BAR", "not needed", "of the whole host", "no link registers decoded", "no PCI Express capability", "no ACS capability",
-    "no capability list", "no size= option", "no port above it", "nothing there",
-)  # fmt: skip
-
-
-def is_absent(reason: str) -> bool:
-    """Whether a reason says that there is nothing, not that something could not be read."""
-    return reason.startswith(_NOTHING_THERE) or reason.endswith(" is not listed")
 
 
 @dataclass(frozen=True)

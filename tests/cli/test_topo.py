@@ -203,6 +203,40 @@ def test_display_devices_of_an_unread_vendor_are_not_called_no_accelerator() -> 
     assert "? accelerators" in call("topo", "--root", archive).out
 
 
+def test_two_hosts_of_which_nothing_was_read_are_not_called_the_same(hosts: Path, tmp_path: Path) -> None:
+    ran = call("topo", "diff", str(hosts / "empty"), str(hosts / "empty"), "-o", "json")
+    assert (ran.code, [d["code"] for d in ran.json["diagnostics"]]) == (5, ["HC-NOTHING-READ"])
+    assert ran.json["data"]["n_unread_on_both"] > 10
+    root = write_shape("8n8x-4up16", tmp_path / "h")
+    no_pci(root)
+    ran = call("topo", "diff", str(root), str(root), "-o", "json")
+    assert (ran.code, [d["code"] for d in ran.json["diagnostics"]]) == (5, ["HC-PART-READ"])
+    assert call("topo", "diff", str(root), str(hosts / "8n8x-4up16")).code == 3
+
+
+def test_the_matrix_of_what_was_not_read_says_why(hosts: Path) -> None:
+    data = call("topo", "matrix", "--root", str(hosts / "empty"), "-o", "json").json["data"]
+    assert data["accelerators"] == data["nodes"] == []
+    assert data["accelerators_reason"] == "no such file (/sys/bus/pci/devices)"
+    assert data["nodes_reason"] == "no such file (/sys/devices/system/node)"
+    data = call("topo", "matrix", "--root", str(hosts / "8n8x-4up16"), "-o", "json").json["data"]
+    assert data["maybe_accelerators"] == []
+    assert {"accelerators_reason", "nodes_reason"} & {*data} == set()
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        (["--fail-on", "warn", "snapshot", "x.tar.zst"], "hicachectl topo --fail-on warn, and topo snapshot by itself"),
+        (["--wake", "matrix"], "hicachectl topo matrix --wake"),
+        (["--wake", "diff", "x"], "hicachectl topo diff wakes nothing"),
+    ],
+)
+def test_an_option_of_topo_before_a_command_below_it_is_not_dropped(line: list[str], hint: str) -> None:
+    ran = call("topo", *line, "-o", "json")
+    assert (ran.code, ran.json["diagnostics"][0]["hint"]) == (2, hint)
+
+
 def test_a_recording_is_told_to_be_taken_as_root_and_a_live_host_to_be_looked_at_as_root(
     hosts: Path, tmp_path: Path
 ) -> None:

@@ -171,6 +171,30 @@ def test_a_limit_that_was_not_read_is_told_below_the_sizes() -> None:
     )
 
 
+def differences(a: Machine, b: Machine) -> str:
+    stream = io.StringIO()
+    draw_diff(Screen(stream, width=120, ascii=True), compare(flatten(a), flatten(b)), seen("a"), seen("b"))
+    return stream.getvalue()
+
+
+def test_a_difference_says_limits_in_words_sizes_in_units_and_of_long_lists_what_came_and_went() -> None:
+    one = made_up()
+    low = change(one, memory=change(one.memory, memlock_bytes=65536))
+    assert "  ~ /memory/memlock_bytes unlimited -> 64.0 KiB\n" in differences(one, low)
+    assert "DIFF  1 changed" in differences(one, low)
+    many = change(one, host=change(one.host, capabilities=("a", "b", "c", "d", "e")))
+    fewer = change(one, host=change(one.host, capabilities=("a", "b", "c", "d", "f")))
+    assert "  ~ /host/capabilities only in A: e; only in B: f\n" in differences(many, fewer)
+
+
+def test_a_difference_of_a_list_that_was_not_read_is_one_line() -> None:
+    hidden = replace(made_up(), devices=(), listed={"devices": unknown("/sys/bus/pci/devices", "no such file")})
+    text = differences(made_up(), hidden)
+    assert "  ? devices: not readable in B (no such file); 8 devices in A\n" in text
+    assert "8 devices in B\n" in differences(hidden, made_up())
+    assert "nothing differs in what was read\n" in differences(hidden, hidden)
+
+
 def test_every_recorded_topology_screen_is_drawn() -> None:
     ours = {f"{name}-{width}.txt" for name in DRAWN for width in WIDTHS}
     assert {path.name for path in FOLDER.glob("topo*.txt")} == ours
