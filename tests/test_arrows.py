@@ -45,6 +45,7 @@ PURE |= {
     for name in (
         "findings",
         "finding",
+        "hints",
         "judge_links",
         "judge_ordering",
         "judge_numa",

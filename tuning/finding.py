@@ -37,6 +37,13 @@ class Finding:
     message: str
     hint: str
     source: str
+    about: tuple[str, ...] = ()
+    """Everything it names besides the subject that a screen has a row for: addresses, uplinks, "node N"."""
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """All it is about; nothing when it is about the whole machine."""
+        return tuple(dict.fromkeys((*((self.subject,) if self.subject != HOST else ()), *self.about)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,11 @@ machine is for (a link that no accelerator uses weighs less).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
 
 from hicachectl.tuning.finding import Finding, Severity, Sight
+from hicachectl.tuning.hints import for_recording
 from hicachectl.tuning.host.model import Machine
 from hicachectl.tuning.judge_host import judge_host
 from hicachectl.tuning.judge_links import judge_links
@@ -51,6 +53,8 @@ def judge(machine: Machine, *, recorded: bool = False) -> tuple[Finding, ...]:
     """
     sight = Sight(machine, recorded=recorded)
     found = chain.from_iterable(area(sight) for area in _AREAS)
+    if recorded:
+        found = (replace(finding, hint=for_recording(finding.hint)) for finding in found)
     return tuple(sorted(_once(found), key=lambda f: (_SEVERITIES.index(f.severity), CODES.index(f.code))))
 
 

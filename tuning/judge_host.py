@@ -61,6 +61,7 @@ def _iommu(sight: Sight) -> Iterator[Finding]:
             f"addresses of {told} are translated (domain {words[0]}, identity would pass them through) {cost}",
             "cat /proc/cmdline",
             source,
+            tuple(d.address for d, _ in hit),
         )
 
 
@@ -110,6 +111,7 @@ def _need_root(sight: Sight) -> Iterator[Finding]:
             f"ordering, ACS and power saving of {some(d.address for d in of_interest)} are not known",
             advice,
             first.config.readable_bytes.source,
+            tuple(d.address for d in short),
         )
     if denied:
         yield Finding(
@@ -158,8 +160,9 @@ def _suspended(sight: Sight) -> Iterator[Finding]:
             "their registers were not read, which would wake them",
             "take it awake: hicachectl topo snapshot FILE.tar.zst --wake"
             if sight.recorded
-            else "hicachectl topo --wake",
+            else "sudo hicachectl topo --wake",
             asleep[0].runtime_status.source,
+            tuple(d.address for d in asleep),
         )
 
 
@@ -173,6 +176,7 @@ def _virtual(sight: Sight) -> Iterator[Finding]:
             f"{some(d.address for d in virtual)} are virtual functions: link and ordering are those of the physical function",
             f"ls -l /sys/bus/pci/devices/{virtual[0].address}/physfn",
             virtual[0].is_vf.source,
+            tuple(d.address for d in virtual),
         )
 
 
@@ -185,7 +189,7 @@ def _gone(sight: Sight) -> Iterator[Finding]:
                 "error",
                 device.address,
                 f"{device.address} is listed but its registers read all ones (ff): it left the bus",
-                "dmesg | tail",
+                f"sudo dmesg | grep {device.address}",
                 device.config.readable_bytes.source,
             )
 
@@ -233,4 +237,5 @@ def _unidentified(sight: Sight) -> Iterator[Finding]:
         f"{some(d.address for d in found)} may be accelerators: {why_unidentified(found)}; {known}, and what may be one is not judged",
         f"lspci -nns {first.address}",
         unread.source,
+        tuple(d.address for d in found),
     )

@@ -16,6 +16,7 @@ from hicachectl.render.screen import Screen
 
 if TYPE_CHECKING:
     from hicachectl.render.topo_screen import Seen
+    from hicachectl.tuning.finding import Finding
     from hicachectl.tuning.host.model import Machine
     from hicachectl.tuning.host.root import HostRoot
     from hicachectl.tuning.placement import Placement
@@ -54,15 +55,15 @@ def topo(
         _refuse_lost_options(ctx.invoked_subcommand, fail_on=fail_on, wake=wake)
         return
     from hicachectl.render.topo_screen import Topology, draw_topology
+    from hicachectl.tuning.findings import judge
     from hicachectl.tuning.host.read import read_machine
 
     cli: Context = ctx.obj
     root = cli.host_root()
     machine = read_machine(root, wake=wake)
     origin = origin_of(root)
-    result = _topo_result(
-        machine, recorded=not root.is_live, fail_on=None if fail_on is None else Severity(fail_on.value)
-    )
+    findings = judge(machine, recorded=not root.is_live)
+    result = _topo_result(machine, findings, fail_on=None if fail_on is None else Severity(fail_on.value))
 
     def render(screen: Screen, data: dict[str, Any]) -> None:
         persistence = None
@@ -71,7 +72,13 @@ def topo(
 
             persistence = read_persistence(root, machine.devices)
         shown = Topology(
-            machine, result.diagnostics, data["facts"], seen(root, origin), _placements(machine), persistence
+            machine,
+            result.diagnostics,
+            data["facts"],
+            seen(root, origin),
+            _placements(machine),
+            persistence,
+            [f.named for f in findings],
         )
         draw_topology(screen, shown)
 
@@ -112,6 +119,7 @@ def snapshot(
     container ids and mount points of users are left out; the manifest inside lists the rules and every file with size and
     sha256. Look before you send it: tar --zstd -tvf FILE.
     """
+    from hicachectl.tuning.findings import judge
     from hicachectl.tuning.host.read import read_machine
     from hicachectl.tuning.host.recording import RecordingRoot
     from hicachectl.tuning.host.snapshot import refuse_existing, write_snapshot
@@ -126,7 +134,7 @@ def snapshot(
     origin = origin_of(recording)
     import json
 
-    document = envelope(_topo_result(machine, recorded=True), origin)  # as a replay says it
+    document = envelope(_topo_result(machine, judge(machine, recorded=True)), origin)  # as a replay says it
     written = write_snapshot(
         file,
         recording,
@@ -226,11 +234,9 @@ def seen(root: HostRoot, origin: Origin, *, now: datetime | None = None) -> Seen
     return Seen(root.name, at.strftime("%Y-%m-%dT%H:%M:%SZ"), age_s)
 
 
-def _topo_result(machine: Machine, *, recorded: bool, fail_on: Severity | None = None) -> Result:
-    from hicachectl.tuning.findings import judge
+def _topo_result(machine: Machine, findings: tuple[Finding, ...], *, fail_on: Severity | None = None) -> Result:
     from hicachectl.tuning.host.flatten import flatten
 
-    findings = judge(machine, recorded=recorded)
     diagnostics = tuple(
         Diagnostic(f.code, Severity(f.severity), f.message, subject=f.subject, hint=f.hint, source=f.source)
         for f in findings

@@ -30,6 +30,8 @@ from hicachectl.tuning.host.uplinks import is_unidentified
 from hicachectl.tuning.placement import Placement
 from hicachectl.units import GIB
 
+_MOST_MARKS = 5
+
 __all__ = ["Seen", "Topology", "draw_header", "draw_topology"]
 
 
@@ -59,18 +61,20 @@ class Topology:
     seen: Seen
     placements: Sequence[Placement] = ()
     persistence: Fact[dict[str, str]] | None = None
+    about: Sequence[Sequence[str]] = ()
+    """What each finding names, in the order of `findings`: rows of it are marked."""
 
 
 def draw_topology(screen: Screen, topology: Topology) -> None:
     """Draw everything but the findings, which the caller prints below."""
     machine, names = topology.machine, names_of(topology.machine)
-    notes = _Notes(topology.findings)
+    notes = _Notes(topology.findings, topology.about)
     draw_header(screen, topology)
     if machine.uplinks:
         screen.table(_uplinks(machine, names, notes))
     _accelerators(screen, topology, names, notes)
     _others(screen, machine, names, notes)
-    _nodes(screen, machine)
+    _nodes(screen, machine, notes)
     _placements(screen, topology.placements)
     _unread(screen, topology.facts)
 
@@ -100,12 +104,12 @@ def draw_header(screen: Screen, topology: Topology) -> None:
 def _uplinks(machine: Machine, names: Names, notes: _Notes) -> Table:
     columns = (
         Column("UPLINK"), Column("PORT"), Column("LINK now/max"), Column("CAP GiB/s", right=True), Column("SHARED BY"),
-        Column("IDO req/cpl", keep=2), Column("NODE", right=True, keep=1), Column("NOTE", keep=3),
+        Column("IDO req/cpl", keep=3), Column("NODE", right=True, keep=2), Column("NOTE", keep=1),
         Column("ROOT PORT", wide=True, keep=5), Column("OVERSUB", right=True, wide=True, keep=4),
     )  # fmt: skip
     devices = {device.address: device for device in machine.devices}
     rows = [_uplink_row(uplink, devices, names, notes) for uplink in machine.uplinks]
-    return Table(columns, rows)
+    return Table(columns, rows, rest="-o json")
 
 
 def _uplink_row(uplink: Uplink, devices: Mapping[str, PciDevice], names: Names, notes: _Notes) -> list[str | None]:
@@ -133,8 +137,8 @@ def _accelerators(screen: Screen, topology: Topology, names: Names, notes: _Note
         screen.paragraph("ACCEL ", "none" if why is None else f"not known: {why}")
         return
     columns = [
-        Column("ACCEL"), Column("ADDRESS"), Column("UPLINK"), Column("NODE", right=True), Column("CPUS", keep=2),
-        Column("SOLO", right=True, keep=1), Column("ALL BUSY", right=True, keep=1), Column("NOTE", keep=3),
+        Column("ACCEL"), Column("ADDRESS"), Column("UPLINK"), Column("NODE", right=True), Column("CPUS", keep=3),
+        Column("SOLO", right=True, keep=2), Column("ALL BUSY", right=True, keep=2), Column("NOTE", keep=1),
         Column("DRIVER", wide=True, keep=4), Column("IOMMU", wide=True, keep=5), Column("ACS", wide=True, keep=6),
         Column("HOPS", right=True, wide=True, keep=7), Column("RO", wide=True, keep=8), Column("IDS", wide=True, keep=9),
         Column("NAME", wide=True, keep=10), Column("RULE", wide=True, keep=11),
@@ -169,7 +173,7 @@ def _accelerators(screen: Screen, topology: Topology, names: Names, notes: _Note
         if topology.persistence is not None:
             row.append((topology.persistence.value or {}).get(device.address, "?"))
         rows.append(row)
-    screen.table(Table(columns, rows))
+    screen.table(Table(columns, rows, rest="-o json"))
     doubtful = maybe_accelerators(machine)
     if doubtful:
         screen.paragraph("  may be more: ", why_unidentified(doubtful))
@@ -181,8 +185,8 @@ def _others(screen: Screen, machine: Machine, names: Names, notes: _Notes) -> No
     if not shown:
         return
     columns = (
-        Column("I/O"), Column("ADDRESS"), Column("UPLINK"), Column("NODE", right=True), Column("KIND", keep=1),
-        Column("LINK now/max", keep=2), Column("INTERFACES", keep=3), Column("NOTE", keep=4), Column("DRIVER", wide=True, keep=5),
+        Column("I/O"), Column("ADDRESS"), Column("UPLINK"), Column("NODE", right=True), Column("KIND", keep=2),
+        Column("LINK now/max", keep=3), Column("INTERFACES", keep=4), Column("NOTE", keep=1), Column("DRIVER", wide=True, keep=5),
         Column("IOMMU", wide=True, keep=6), Column("HOPS", right=True, wide=True, keep=7), Column("NAME", wide=True, keep=8),
     )  # fmt: skip
     rows = [
@@ -193,12 +197,12 @@ def _others(screen: Screen, machine: Machine, names: Names, notes: _Notes) -> No
         )
         for d in shown
     ]  # fmt: skip
-    screen.table(Table(columns, rows))
+    screen.table(Table(columns, rows, rest="-o json"))
     if len(found) > len(shown):
         screen.print(f"and {_count(len(found) - len(shown), 'virtual function')}: -o json")
 
 
-def _nodes(screen: Screen, machine: Machine) -> None:
+def _nodes(screen: Screen, machine: Machine, notes: _Notes) -> None:
     """Draw nodes side by side, in as many blocks as the width asks for."""
     numa = machine.numa
     if not numa.nodes:
@@ -223,6 +227,9 @@ def _nodes(screen: Screen, machine: Machine) -> None:
         )
     if any(node.online.value is False for node in numa.nodes):
         rows.append(("online", [on_off(node.online) for node in numa.nodes]))
+    marks = [notes.about(f"node {node.id}") for node in numa.nodes]
+    if any(marks):
+        rows.append(("note", [mark or "-" for mark in marks]))
     label = max(cell_width(name) for name, _ in rows)
     cell = max(cell_width(text) for _, texts in rows for text in texts)
     a_line = max(1, (screen.width - label) // (cell + 2))
@@ -318,18 +325,18 @@ def _unread(screen: Screen, facts: Mapping[str, Mapping[str, str]]) -> None:
 class _Notes:
     """The numbers of findings by what they are about, as the findings below are numbered."""
 
-    def __init__(self, findings: Sequence[Diagnostic]) -> None:
-        ordered = sorted(findings, key=lambda finding: finding.severity.rank)
+    def __init__(self, findings: Sequence[Diagnostic], about: Sequence[Sequence[str]]) -> None:
+        ordered = sorted(zip(findings, about, strict=False), key=lambda pair: pair[0].severity.rank)
         self._about: dict[str, list[int]] = {}
-        for number, finding in enumerate(ordered, 1):
-            for part in (finding.subject or "").replace(",", " ").split():
-                self._about.setdefault(part, []).append(number)
+        for number, (_, names) in enumerate(ordered, 1):
+            for name in names:
+                self._about.setdefault(name, []).append(number)
 
     def about(self, *names: str) -> str | None:
         numbers = sorted({number for name in names for number in self._about.get(name, ())})
-        if len(numbers) > 4:
-            return f"[{numbers[0]}].. {len(numbers)}"
-        return "".join(f"[{number}]" for number in numbers) or None
+        shown = numbers if len(numbers) <= _MOST_MARKS else numbers[: _MOST_MARKS - 1]
+        more = f"+{len(numbers) - len(shown)}" if len(numbers) > len(shown) else ""
+        return "".join(f"[{number}]" for number in shown) + more or None
 
 
 def _where(machine: Machine) -> str:

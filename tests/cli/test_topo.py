@@ -138,7 +138,7 @@ def test_a_host_of_which_nothing_was_read_passes_no_gate(
     assert (found["severity"], found["subject"], found["hint"]) == (
         "error",
         "host",
-        "hicachectl topo snapshot FILE.tar.zst",
+        "on that host: hicachectl topo snapshot FILE.tar.zst",
     )
     assert "/sys/devices/system/node" in found["message"]
     assert "/sys/bus/pci/devices" in found["message"]
@@ -235,6 +235,24 @@ def test_the_matrix_of_what_was_not_read_says_why(hosts: Path) -> None:
 def test_an_option_of_topo_before_a_command_below_it_is_not_dropped(line: list[str], hint: str) -> None:
     ran = call("topo", *line, "-o", "json")
     assert (ran.code, ran.json["diagnostics"][0]["hint"]) == (2, hint)
+
+
+def test_an_empty_root_is_not_this_host_and_an_empty_variable_is_none(hosts: Path) -> None:
+    for line in (["topo", "--root", ""], ["topo", "--root="], ["topo", "matrix", "--root", ""], ["--root", "", "topo"]):
+        ran = call(*line, "-o", "json")
+        assert (ran.code, ran.json["diagnostics"][0]["message"].partition(" (")[0]) == (2, "--root is empty")
+    assert call("version", env={"HICACHECTL_ROOT": ""}).code == 0
+
+
+def test_the_screen_of_a_recording_names_it_in_the_commands_to_run_next(hosts: Path) -> None:
+    root = str(hosts / "8n8x-4up16")
+    text = call("topo", "--root", root, env={"COLUMNS": "300"}).out
+    assert f"-> hicachectl tune plan --root {root}\n" in text
+    assert "-> on that host: lscpu | grep -i numa\n" in text
+    assert "SNAPSHOT\n" not in text
+    assert {d["hint"] for d in call("topo", "--root", root, "-o", "json").json["diagnostics"]} >= {
+        "hicachectl tune plan --root SNAPSHOT"
+    }
 
 
 def test_a_recording_is_told_to_be_taken_as_root_and_a_live_host_to_be_looked_at_as_root(

@@ -55,7 +55,9 @@ def topology(screen: Screen, name: str) -> None:
     findings = judge(one, recorded=True)
     shown = [Diagnostic(f.code, Severity(f.severity), f.message, f.subject, f.hint, f.source) for f in findings]
     place = placements(one) if any(d.kind == "accelerator" for d in one.devices) else ()
-    draw_topology(screen, Topology(one, shown, flatten(one)["facts"], seen(name), place))
+    draw_topology(
+        screen, Topology(one, shown, flatten(one)["facts"], seen(name), place, about=[f.named for f in findings])
+    )
     print_findings(screen, shown)
 
 
@@ -169,6 +171,48 @@ def test_a_limit_that_was_not_read_is_told_below_the_sizes() -> None:
     assert (
         "the control group's limit is not known (permission denied; memory.max): it may allow less" in stream.getvalue()
     )
+
+
+def test_every_row_that_a_finding_names_is_marked_and_no_row_for_one_of_the_host() -> None:
+    lines = draw("topo-8n8x-4up16", 100).splitlines()
+    number = {line.split("]")[1].split()[1]: line.split("]")[0].strip(" [") for line in lines if line.startswith(" [")}
+
+    def marked(code: str) -> set[str]:
+        rows = [line for line in lines if line[:1] in "UXND" and line[1:2].isdigit()]
+        return {line.split()[0] for line in rows if f"[{number[code]}]" in line}
+
+    assert marked("HC-RC-ORDER-UNKNOWN") == {"U0", "U1", "U2", "U3"}
+    assert marked("HC-IDO-OFF") == {"U2", "X4", "X5"}
+    assert marked("HC-NIC-FAR") == {"X0", "X1", "N0"}
+    assert marked("HC-NPS-MODE") == set()
+    (note,) = [line for line in lines if line.startswith("note ")]
+    assert f"[{number['HC-NIC-FAR']}]" in note
+
+
+def test_the_marks_of_findings_stay_on_a_narrow_screen_and_it_says_how_to_see_the_rest() -> None:
+    text = draw("topo-8n8x-4up16", 80)
+    head = next(line for line in text.splitlines() if line.startswith("UPLINK"))
+    assert head.split()[-1] == "NOTE"
+    assert "(not shown at 80 columns: IDO req/cpl; all at " in text
+    assert "or -o json)" in text
+
+
+def test_findings_that_say_the_same_of_several_things_are_one_block_and_each_with_wide() -> None:
+    alike = [
+        Diagnostic("HC-A", Severity.NOTE, f"U{i}: 0000:{i}1:00.0 at 29.3 GiB/s", f"0000:{i}0:00.0", "look")
+        for i in range(4)
+    ]
+    other = Diagnostic("HC-A", Severity.NOTE, "U4: 0000:51:00.0 at 14.7 GiB/s", "0000:50:00.0", "look")
+
+    def text(wide: bool) -> str:
+        stream = io.StringIO()
+        print_findings(Screen(stream, width=200, ascii=True, wide=wide), [*alike, other])
+        return stream.getvalue()
+
+    assert text(False).count("HC-A") == 2
+    assert "; likewise [2] 0000:10:00.0, [3] 0000:20:00.0, [4] 0000:30:00.0 (-o wide: each)\n" in text(False)
+    assert "[5] note  HC-A 0000:50:00.0: U4" in text(False)
+    assert text(True).count("HC-A") == 5
 
 
 def differences(a: Machine, b: Machine) -> str:

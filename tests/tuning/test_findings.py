@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
@@ -325,11 +326,11 @@ def test_a_machine_of_which_nothing_could_be_read_is_not_called_good_or_bad() ->
         ),
         (
             "HC-SUSPENDED", lambda: card(runtime_status="suspended", config=unread(config(), "asleep")),
-            "hicachectl topo --wake", "take it awake: hicachectl topo snapshot FILE.tar.zst --wake",
+            "sudo hicachectl topo --wake", "take it awake: hicachectl topo snapshot FILE.tar.zst --wake",
         ),
         (
             "HC-NOTHING-READ", lambda: unread(machine()), "ls /sys/devices/system/node /sys/bus/pci/devices",
-            "hicachectl topo snapshot FILE.tar.zst",
+            "on that host: hicachectl topo snapshot FILE.tar.zst",
         ),
     ],
 )  # fmt: skip
@@ -357,6 +358,50 @@ def test_what_may_be_an_accelerator_is_a_warning_beside_known_ones_and_a_monitor
     assert weights("HC-KIND-UNKNOWN", both) == ["warn"]
     assert of("HC-KIND-UNKNOWN", displays()) == []
     assert "class of 2 functions unreadable" in of("HC-KIND-UNKNOWN", displays("class_code"))[0].message
+
+
+@pytest.mark.parametrize(
+    ("code", "value", "recorded"),
+    [
+        ("HC-IDO-OFF", lambda: paired({"ido_request": False}, {"ido_request": False}), "hicachectl tune plan --root SNAPSHOT"),
+        ("HC-CGROUP-LIMIT", lambda: group(memory_max_bytes=GIB), "hicachectl topo -o json --root SNAPSHOT | jq .data.memory"),
+        ("HC-NPS-MODE", machine, "on that host: lscpu | grep -i numa"),
+        ("HC-RC-ORDER-UNKNOWN", paired, "hicachectl explain HC-RC-ORDER-UNKNOWN"),
+    ],
+)  # fmt: skip
+def test_a_command_for_a_recording_reads_the_recording_or_says_that_it_is_for_its_host(
+    code: str, value: Callable[[], Machine], recorded: str
+) -> None:
+    assert [f.hint for f in judge(value(), recorded=True) if f.code == code] == [recorded]
+
+
+PAGES = Path(__file__).parents[2] / "hicachectl/explain"
+ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
+SEVERAL = {"HC-NODE-UNKNOWN", "HC-PART-READ", "HC-THP-OFF"}  # what to run depends on what was found
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.code)
+def test_the_command_of_a_finding_is_that_of_its_page(case: Case) -> None:
+    (found, *_) = of(case.code, case.has())
+    page = (PAGES / f"{case.code}.md").read_text(encoding="utf-8")
+    command = page.rstrip().rpartition("\n\n    ")[2]
+    if case.code not in SEVERAL and found.hint != f"hicachectl explain {case.code}":
+        assert ADDRESS.sub("@", found.hint) == ADDRESS.sub("@", command)
+    assert not ADDRESS.search(command) or "example" in page.rpartition("## One command")[2]
+
+
+def test_a_finding_names_every_thing_its_message_is_about_and_one_of_the_host_names_none() -> None:
+    cards = [accelerator(f"0000:1{i}:00.0", config=config(ido_request=False)) for i in range(6)]
+    (off,) = of("HC-IDO-OFF", machine(*cards))
+    assert sorted(off.named) == [card.address for card in cards]
+    low = unread(config(), "needs root")
+    short_ones = [accelerator(f"0000:1{i}:00.0", config=change(low, readable_bytes=64)) for i in range(6)]
+    assert sorted(of("HC-NEED-ROOT", machine(*short_ones))[0].named) == [card.address for card in short_ones]
+    assert "U0" in of("HC-RC-ORDER-UNKNOWN", paired())[0].named
+    (far, *_) = of("HC-NIC-FAR", with_nic(3))
+    assert {far.subject, CARD, NIC} <= {*far.named}
+    (pin,) = of("HC-PIN-LARGE", large(256, 225))
+    assert (pin.subject, pin.named) == ("host", ())
 
 
 def test_one_node_or_one_device_that_was_read_is_not_nothing() -> None:

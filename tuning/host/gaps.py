@@ -23,7 +23,7 @@ __all__ = [
 
 NODES, DEVICES = "/sys/devices/system/node", "/sys/bus/pci/devices"
 _DISPLAY = ("0300", "0380")
-"""Classes that are an accelerator's or a monitor's, by vendor (docs/facts.md#accelerators)."""
+"""Classes that are an accelerator's or a monitor's, by vendor (`accelerators.py` names the vendors)."""
 
 
 def why_no_nodes(machine: Machine) -> str | None:
