@@ -52,7 +52,7 @@ def judge(machine: Machine, *, recorded: bool = False) -> tuple[Finding, ...]:
     `recorded` says that the machine was read from a recording; it decides advice alone.
     """
     sight = Sight(machine, recorded=recorded)
-    found = chain.from_iterable(area(sight) for area in _AREAS)
+    found: Iterable[Finding] = chain.from_iterable(area(sight) for area in _AREAS)
     if recorded:
         found = (replace(finding, hint=for_recording(finding.hint)) for finding in found)
     return tuple(sorted(_once(found), key=lambda f: (_SEVERITIES.index(f.severity), CODES.index(f.code))))

@@ -10,6 +10,7 @@ from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.gaps import (
     DEVICES,
     NODES,
+    is_gone,
     maybe_accelerators,
     why_no_devices,
     why_no_nodes,
@@ -107,8 +108,9 @@ def _need_root(sight: Sight) -> Iterator[Finding]:
             "HC-NEED-ROOT",
             "note",
             first.address,
-            f"config space of {len(short)} functions ends after 64 bytes (256 or 4096 with CAP_SYS_ADMIN): payload, "
-            f"ordering, ACS and power saving of {some(d.address for d in of_interest)} are not known",
+            f"config space of {len(short)} function{'s' if len(short) > 1 else ''} ends after 64 bytes (256 or 4096 with "
+            "CAP_SYS_ADMIN): payload, ordering, ACS and power saving are not known of "
+            f"{some(d.address for d in (*of_interest, *(d for d in short if d.kind == SlotKind.OTHER)))}",
             advice,
             first.config.readable_bytes.source,
             tuple(d.address for d in short),
@@ -118,7 +120,7 @@ def _need_root(sight: Sight) -> Iterator[Finding]:
             "HC-NEED-ROOT",
             "note",
             denied[0],
-            f"permission denied for {len(denied)} files, so what they say is not known: {some(denied)}",
+            f"permission denied for {len(denied)} file{'s' if len(denied) > 1 else ''}, so what they say is not known: {some(denied)}",
             advice,
             denied[0],
         )
@@ -182,8 +184,7 @@ def _virtual(sight: Sight) -> Iterator[Finding]:
 
 def _gone(sight: Sight) -> Iterator[Finding]:
     for device in sight.machine.devices:
-        reason = device.config.readable_bytes.reason or device.config.port_type.reason or ""
-        if device.vendor.value == "ffff" or "all ones" in reason:
+        if is_gone(device):
             yield Finding(
                 "HC-DEVICE-GONE",
                 "error",

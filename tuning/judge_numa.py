@@ -60,14 +60,14 @@ def _suspicious(sight: Sight) -> Iterator[Finding]:
     numa, severity = sight.machine.numa, "warn" if sight.accelerators else "note"
     weight: Severity = "warn" if severity == "warn" else "note"
     nodes = {d.node.value for d in sight.movers}
-    buses = {(d.path or (d.address,))[0].rpartition(":")[0] for d in sight.accelerators}
+    buses = {d.host_bridge.value or (d.path or (d.address,))[0].rpartition(":")[0] for d in sight.movers}
     if (numa.sockets.value or 0) > 1 and len(sight.accelerators) > 1 and nodes == {0} and len(buses) > 1:
         yield Finding(
             "HC-NODE-UNKNOWN",
-            weight,
+            "note",
             HOST,
             f"every accelerator, NIC and disk says node 0, below {len(buses)} root buses of {numa.sockets.value} sockets: "
-            "the firmware's table is suspicious",
+            "the firmware's table is wrong, or the board has all slots on one socket",
             "hicachectl topo matrix",
             sight.accelerators[0].node.source,
         )

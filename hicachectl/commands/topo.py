@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from enum import Enum
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -50,6 +51,12 @@ def topo(
 
     Reads files of /sys and /proc, needs no privilege and changes nothing. Capacities are link math until a bench measured
     them. Without root the config space ends after 64 bytes: what it holds is unknown then, never zero.
+
+    LINK is PCIe generation and lanes, now / at most; CAP, SOLO (alone) and ALL BUSY are GiB/s of one direction.
+    HOST POOLS sizes equal host memory pools for all accelerators from available memory, for five policies: local, on the card's
+    own node; one-to-one, a node for each card; socket, all nodes of its socket; interleave, all nodes evenly; weighted, all
+    nodes by what is available. INSTALLED is the memory of the nodes in use, DISTANCE the mean kernel distance from a card's
+    node to its bytes (10 is its own), REMOTE the share of bytes on other nodes.
     """
     if ctx.invoked_subcommand is not None:
         _refuse_lost_options(ctx.invoked_subcommand, fail_on=fail_on, wake=wake)
@@ -126,7 +133,19 @@ def snapshot(
 
     cli: Context = ctx.obj
     if not file.name.endswith(".tar.zst"):
-        raise UsageError("a snapshot's name ends with .tar.zst", where=str(file), why="that is what it is", hint=f"hicachectl topo snapshot {file.name}.tar.zst")  # fmt: skip
+        name = (
+            file.name.removesuffix(".zst")
+            .removesuffix(".gz")
+            .removesuffix(".xz")
+            .removesuffix(".bz2")
+            .removesuffix(".tar")
+        )
+        raise UsageError(
+            "a snapshot's name ends with .tar.zst",
+            where=str(file),
+            why="it is a tar archive packed with zstd, whatever its name says",
+            hint=f"hicachectl topo snapshot {quote(str(file.with_name(name + '.tar.zst')))}",
+        )
     if not force:
         refuse_existing(file)  # before the host is read
     recording = RecordingRoot(cli.host_root())
@@ -152,7 +171,12 @@ def snapshot(
     data = plain(written)
     data["left_out"] = [{"what": what, "how": how} for what, how in written.left_out]
     cli.note(f"it holds what tells this host from others: {', '.join(written.identifying)}")
-    cli.emit(Result("hicachectl.topo-snapshot/1", data, rows="/members"), render=_draw_written, origin=origin)
+    missing = _not_recorded(machine, file, live=recording.is_live)
+    cli.emit(
+        Result("hicachectl.topo-snapshot/1", data, diagnostics=missing, rows="/members"),
+        render=_draw_written,
+        origin=origin,
+    )
 
 
 @app.command()
@@ -174,8 +198,15 @@ def diff(
     from hicachectl.tuning.host.snapshot import open_root
 
     cli: Context = ctx.obj
+    if a == b == "live":
+        raise UsageError(
+            "both sides are the same host", where="A, B", why="live is this host, or what --root names, and B is live where it is not given", hint="hicachectl topo diff BEFORE.tar.zst",
+        )  # fmt: skip
     # read as a snapshot reads, or a host would differ from its own snapshot by the names that are left out of it
-    roots = [RecordingRoot(cli.host_root() if side == "live" else open_root(Path(side))) for side in (a, b)]
+    roots = [
+        RecordingRoot(cli.host_root() if side == "live" else open_root(Path(side), named_by=f"argument {word}"))
+        for side, word in ((a, "A"), (b, "B"))
+    ]
     machines = [read_machine(root) for root in roots]
     origins = [origin_of(root) for root in roots]
     found = compare(flatten(machines[0]), flatten(machines[1]), moving=moving)
@@ -201,6 +232,37 @@ def _refuse_lost_options(command: str, *, fail_on: FailOn | None, wake: bool) ->
     if wake:
         hint = "hicachectl topo diff wakes nothing" if command == "diff" else f"hicachectl topo {command} --wake"
         raise UsageError("--wake stands before the command it is for", where="--wake", why=f"topo takes it for its own screen, topo {command} would not see it", hint=hint)  # fmt: skip
+
+
+def _not_recorded(machine: Machine, file: Path, *, live: bool) -> tuple[Diagnostic, ...]:
+    """Say what a snapshot lacks that cannot be had from it later."""
+    from hicachectl.tuning.host.gaps import why_no_devices, why_no_nodes
+
+    again = f"sudo hicachectl topo snapshot {quote(str(file))} --force"
+    nodes, devices = why_no_nodes(machine), why_no_devices(machine)
+    found = []
+    if nodes or devices:
+        what = "neither nodes nor devices" if nodes and devices else "no nodes" if nodes else "no devices"
+        why = ", ".join(reason for reason in (nodes, devices) if reason)
+        code = "HC-NOTHING-READ" if nodes and devices else "HC-PART-READ"
+        hint = f"on the host itself, outside of containers and sandboxes: {again if live else 'take it again there'}"
+        found.append(Diagnostic(code, Severity.WARN, f"{what} recorded: {why}", subject=str(file), hint=hint))
+    short = [device.address for device in machine.devices if device.config.readable_bytes.value == 64]
+    if short:
+        message = (
+            f"config space of {counted(len(short), 'function')} ends after 64 bytes, as for everybody but root: payload, ordering "
+            "and ACS are not recorded"
+        )
+        found.append(
+            Diagnostic(
+                "HC-NEED-ROOT",
+                Severity.NOTE,
+                message,
+                subject=str(file),
+                hint=f"take it as root: {again}" if live else "take it as root, on its host",
+            )
+        )
+    return tuple(found)
 
 
 def _unread_on_both(a: Machine, b: Machine) -> tuple[Diagnostic, ...]:

@@ -63,7 +63,7 @@ def layout(table: Table, width: int, *, wide: bool = False, encoding: str = "utf
         names = ", ".join(table.columns[i].title for i in sorted(dropped))
         rest = f"; all at {full}, or {table.rest}" if table.rest else ""
         note = f"(not shown at {width} columns: {names}{rest})"
-        lines.extend(wrap(note, width, indent=" "))
+        lines.extend(wrap(note, width, indent=" ") if rest else [note])
     return lines
 
 

@@ -63,6 +63,7 @@ def _words(change: Change) -> str:
     a, b = change.a, change.b
     if change.what == "unread" and change.place.count("/") == 1 and change.place[1:] in ("nodes", "devices", "uplinks"):
         known, side, reason = (b, "A", change.a_reason) if a is None else (a, "B", change.b_reason)
+        known = str(known)[:-1] if str(known).startswith("1 ") else known
         return f"{change.place[1:]}: not readable in {side} ({reason}); {known} in {'B' if side == 'A' else 'A'}"
     if change.what in ("added", "removed"):
         value = b if change.what == "added" else a

@@ -24,7 +24,7 @@ def matrix_data(machine: Machine, found: Matrix) -> dict[str, Any]:
     rates = _solo(machine)
     pairs = [_pair_data(pair, "node") for pair in found.to_nodes]
     pairs += [_pair_data(pair, "accelerator") for pair in found.to_accelerators]
-    return {
+    data: dict[str, Any] = {
         "accelerators": [
             {
                 "address": device.address,
@@ -43,13 +43,12 @@ def matrix_data(machine: Machine, found: Matrix) -> dict[str, Any]:
         "maybe_accelerators": [device.address for device in maybe_accelerators(machine)],
         "legend": LEGEND,
         "vendor_legend": VENDOR_LEGEND,
-    } | {
-        f"{what}_reason": why
-        for what, why, there in (
-            ("accelerators", why_no_accelerators(machine), found.accelerators), ("nodes", why_no_nodes(machine), found.nodes)
-        )
-        if why is not None and not there
-    }  # fmt: skip
+    }
+    if not found.accelerators and (why := why_no_accelerators(machine)):
+        data["accelerators_reason"] = why
+    if not found.nodes and (why := why_no_nodes(machine)):
+        data["nodes_reason"] = why
+    return data
 
 
 def draw_matrix(screen: Screen, machine: Machine, found: Matrix, names: Names, seen: Seen) -> None:

@@ -15,6 +15,7 @@ from hicachectl.render.topo_words import (
     Names,
     gib,
     ido,
+    is_virtual_disk,
     link_text,
     names_of,
     node_text,
@@ -24,13 +25,18 @@ from hicachectl.render.topo_words import (
     word,
 )
 from hicachectl.tuning.host.facts import Fact, is_absent
-from hicachectl.tuning.host.gaps import maybe_accelerators, why_no_accelerators, why_no_nodes, why_unidentified
+from hicachectl.tuning.host.gaps import is_gone, maybe_accelerators, why_no_accelerators, why_no_nodes, why_unidentified
 from hicachectl.tuning.host.model import Machine, PciDevice, SlotKind, Uplink
 from hicachectl.tuning.host.uplinks import is_unidentified
-from hicachectl.tuning.placement import Placement
+from hicachectl.tuning.placement import MEANINGS, Placement
 from hicachectl.units import GIB
 
 _MOST_MARKS = 5
+_IO = (SlotKind.RDMA_NIC, SlotKind.NIC, SlotKind.NVME)
+_POOLS = (
+    "of what is available, or free where that is not known. INSTALLED: memory of the nodes in use; DISTANCE: mean from a card's "
+    "node to its bytes, 10 is its own; REMOTE: bytes on other nodes. Policies: hicachectl topo --help"
+)
 
 __all__ = ["Seen", "Topology", "draw_header", "draw_topology"]
 
@@ -83,11 +89,14 @@ def draw_header(screen: Screen, topology: Topology) -> None:
     """Draw two lines: which host, how large, live or recorded; kernel, limits, how many facts were read."""
     machine, host = topology.machine, topology.machine.host
     accelerators = sum(d.kind == SlotKind.ACCELERATOR for d in machine.devices)
+    n_gone = sum(d.kind == SlotKind.ACCELERATOR and is_gone(d) for d in machine.devices)
     no_devices, no_nodes = why_no_accelerators(machine), why_no_nodes(machine)
     sizes = [
         f"{word(machine.numa.sockets)} socket" + ("" if machine.numa.sockets.value == 1 else "s"),
         "? nodes" if no_nodes and not machine.numa.nodes else _count(len(machine.numa.nodes), "node"),
-        "? accelerators" if no_devices and not accelerators else _count(accelerators, "accelerator"),
+        "? accelerators"
+        if no_devices and not accelerators
+        else _count(accelerators, "accelerator") + (f" ({n_gone} gone)" if n_gone else ""),
         "? uplinks" if no_devices and not machine.uplinks else _count(len(machine.uplinks), "uplink"),
     ]
     _two_sided(screen, f"HOST {word(host.hostname)}  {', '.join(sizes)}", str(topology.seen), "bold")
@@ -115,12 +124,14 @@ def _uplinks(machine: Machine, names: Names, notes: _Notes) -> Table:
 def _uplink_row(uplink: Uplink, devices: Mapping[str, PciDevice], names: Names, notes: _Notes) -> list[str | None]:
     over = uplink.oversubscription.value
     configs = [devices[address].config for address in uplink.accelerators if address in devices]
+    lost = {address for address in uplink.shared_by if address in devices and is_gone(devices[address])}
+    dead = lost >= set(uplink.accelerators)
     return [
         uplink.id,
         uplink.port,
-        link_text(uplink.link),
-        rate(uplink.capacity_bytes_per_s),
-        " ".join(map(names.of, uplink.shared_by)),
+        "gone" if dead else link_text(uplink.link),
+        "-" if dead else rate(uplink.capacity_bytes_per_s),
+        " ".join(names.of(one) + ("(gone)" if one in lost else "") for one in uplink.shared_by),
         ido(configs, sum(is_unidentified(devices[one]) for one in uplink.shared_by if one in devices)),
         word(uplink.node),
         notes.about(uplink.id, uplink.port, uplink.root_port),
@@ -138,7 +149,7 @@ def _accelerators(screen: Screen, topology: Topology, names: Names, notes: _Note
         return
     columns = [
         Column("ACCEL"), Column("ADDRESS"), Column("UPLINK"), Column("NODE", right=True), Column("CPUS", keep=3),
-        Column("SOLO", right=True, keep=2), Column("ALL BUSY", right=True, keep=2), Column("NOTE", keep=1),
+        Column("SOLO GiB/s", right=True, keep=2), Column("ALL BUSY", right=True, keep=2), Column("NOTE", keep=1),
         Column("DRIVER", wide=True, keep=4), Column("IOMMU", wide=True, keep=5), Column("ACS", wide=True, keep=6),
         Column("HOPS", right=True, wide=True, keep=7), Column("RO", wide=True, keep=8), Column("IDS", wide=True, keep=9),
         Column("NAME", wide=True, keep=10), Column("RULE", wide=True, keep=11),
@@ -151,6 +162,7 @@ def _accelerators(screen: Screen, topology: Topology, names: Names, notes: _Note
     rows = []
     for device in found:
         uplink = uplinks.get(names.uplink.get(device.address, ""))
+        gone = is_gone(device)
         near = cpus.get(device.node.value, device.local_cpus) if device.node.value is not None else device.local_cpus
         row = [
             names.of(device.address),
@@ -158,8 +170,8 @@ def _accelerators(screen: Screen, topology: Topology, names: Names, notes: _Note
             uplink.id if uplink else "?",
             node_text(device),
             "?" if near.value is None else ranges(near.value) or "none",
-            rate(uplink.solo_bytes_per_s.get(device.address)) if uplink else "?",
-            rate(uplink.busy_bytes_per_s) if uplink else "?",
+            "gone" if gone else rate(uplink.solo_bytes_per_s.get(device.address)) if uplink else "?",
+            "gone" if gone else rate(uplink.busy_bytes_per_s) if uplink else "?",
             notes.about(device.address, names.of(device.address)),
             word(device.driver, _none_or_unknown(device.driver)),
             _iommu(device),
@@ -180,7 +192,7 @@ def _accelerators(screen: Screen, topology: Topology, names: Names, notes: _Note
 
 
 def _others(screen: Screen, machine: Machine, names: Names, notes: _Notes) -> None:
-    found = [d for d in machine.devices if d.kind in (SlotKind.RDMA_NIC, SlotKind.NIC, SlotKind.NVME)]
+    found = [d for d in machine.devices if d.kind in _IO or is_virtual_disk(d)]
     shown = [device for device in found if device.address in names.short]
     if not shown:
         return
@@ -191,7 +203,7 @@ def _others(screen: Screen, machine: Machine, names: Names, notes: _Notes) -> No
     )  # fmt: skip
     rows = [
         (
-            names.of(d.address), d.address, names.uplink.get(d.address), node_text(d), d.kind, link_text(d.link),
+            names.of(d.address), d.address, names.uplink.get(d.address), node_text(d), "disk" if is_virtual_disk(d) else d.kind, link_text(d.link),
             " ".join(d.interfaces) or None, notes.about(d.address, names.of(d.address)),
             word(d.driver, _none_or_unknown(d.driver)), _iommu(d), str(len(d.path)), word(d.name),
         )
@@ -214,6 +226,7 @@ def _nodes(screen: Screen, machine: Machine, notes: _Notes) -> None:
     rows: list[tuple[str, list[str]]] = [
         ("NODE", [str(node.id) for node in numa.nodes]),
         ("free GiB", [gib(node.memory_free_bytes) for node in numa.nodes]),
+        ("available GiB", [gib(node.memory_available_bytes) for node in numa.nodes]),
         ("of GiB", [gib(node.memory_total_bytes) for node in numa.nodes]),
         ("accelerators", [str(near[node.id] or ("?" if lost else 0)) for node in numa.nodes]),
     ]
@@ -258,6 +271,10 @@ def _placements(screen: Screen, placements: Sequence[Placement]) -> None:
             Column("INSTALLED GiB", right=True, keep=3), Column("DISTANCE", right=True, keep=2), Column("REMOTE", right=True, keep=2),
         )  # fmt: skip
         screen.table(Table(columns, [_placement_row(one) for one in usable]))
+        screen.paragraph("  ", _POOLS)
+        if screen.wide:
+            for one in usable:
+                screen.paragraph("  ", f"{one.policy.value}: {MEANINGS[one.policy]}")
     for term in dict.fromkeys(term for one in usable for term in one.unknown):
         screen.paragraph("  ", term)
     if screen.wide:
@@ -317,7 +334,7 @@ def _unread(screen: Screen, facts: Mapping[str, Mapping[str, str]]) -> None:
         [f"{_count(len(ordered) - len(shown), 'more reason')}: -o wide or -o json"] if len(ordered) > len(shown) else []
     )
     if missing:
-        rest.append(f"{_count(missing, 'file')} not there")
+        rest.append(f"{_count(missing, 'file')} not there: -o json, .data.facts")
     if rest:
         screen.paragraph("  ", "; ".join(rest))
 

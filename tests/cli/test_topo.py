@@ -255,6 +255,41 @@ def test_the_screen_of_a_recording_names_it_in_the_commands_to_run_next(hosts: P
     }
 
 
+def test_a_snapshot_says_what_it_lacks(hosts: Path, tmp_path: Path) -> None:
+    def lacks(name: str) -> dict[str, str]:
+        ran = call(
+            "topo", "snapshot", str(tmp_path / "x.tar.zst"), "--force", "--root", str(hosts / name), "-o", "json"
+        )
+        assert ran.code == 0
+        return {d["code"]: d["message"] for d in ran.json["diagnostics"]}
+
+    assert lacks("8n8x-4up16") == {}
+    assert lacks("empty")["HC-NOTHING-READ"].startswith("neither nodes nor devices recorded: no such file")
+    assert "ends after 64 bytes" in lacks("config64")["HC-NEED-ROOT"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (["topo", "diff", "nope"], "why: argument A names it"),
+        (["topo", "diff", "live", "nope"], "why: argument B names it"),
+        (["topo", "diff", "live", "live"], "both sides are the same host"),
+        (["topo", "snapshot", "/tmp/a folder/plain.txt"], "next: hicachectl topo snapshot '/tmp/a folder/plain.txt.tar.zst'"),
+        (["topo", "snapshot", "/tmp/x.tar.gz"], "next: hicachectl topo snapshot /tmp/x.tar.zst"),
+        (["topo", "--fail-on", "note"], "Invalid value for '--fail-on': 'note' is not one of"),
+        (["topo", "--root", "x.xml"], "it is no tar archive of a recorded host"),
+    ],
+)  # fmt: skip
+def test_an_error_names_what_was_given_and_what_to_type(
+    line: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.xml").write_text("<topology/>" * 100)
+    ran = call(*line, env={"COLUMNS": "200"})
+    assert ran.code == 2
+    assert words in ran.err
+
+
 def test_a_recording_is_told_to_be_taken_as_root_and_a_live_host_to_be_looked_at_as_root(
     hosts: Path, tmp_path: Path
 ) -> None:

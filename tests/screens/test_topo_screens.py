@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from hosts.builder import write_shape
-from hosts.machines import accelerator, change, config, lost, paired, port
+from hosts.machines import accelerator, change, config, device, lost, paired, port
 from hosts.machines import machine as made_up
 
 from hicachectl.envelope import Diagnostic, Severity
@@ -213,6 +213,29 @@ def test_findings_that_say_the_same_of_several_things_are_one_block_and_each_wit
     assert "; likewise [2] 0000:10:00.0, [3] 0000:20:00.0, [4] 0000:30:00.0 (-o wide: each)\n" in text(False)
     assert "[5] note  HC-A 0000:50:00.0: U4" in text(False)
     assert text(True).count("HC-A") == 5
+
+
+def test_a_card_that_left_the_bus_has_no_numbers() -> None:
+    text = draw("topo-odd-links", 120)
+    assert "8 accelerators (1 gone)" in text
+    assert row(text, "U7").split()[:5] == ["U7", "0000:80:01.1", "gone", "-", "X7(gone)"]
+    assert row(text, "X7").split()[5:7] == ["gone", "gone"]
+
+
+def test_pools_say_what_their_sizes_and_columns_mean() -> None:
+    text = " ".join(draw("topo-8n8x-4up16", 120).split())
+    assert "of what is available, or free where that is not known. INSTALLED: memory of the nodes in use" in text
+    assert row(draw("topo-8n8x-4up16", 120), "available GiB")
+    wide = " ".join(draw("topo-wide-8n8x-4up16", 120).split())
+    assert "one-to-one: each card's pool has a node for itself, the nearest that is left" in wide
+    assert "the card that is farthest from its bytes has a mean distance of 16" in wide
+
+
+def test_a_function_without_link_files_has_no_link_and_a_disk_of_a_virtual_machine_is_listed() -> None:
+    nothing = lost(device("0000:00:02.0").link, "speed_now_gt_s", "speed_max_gt_s", "width_now", "width_max")
+    disk = device("0000:00:02.0", class_code="010000", interfaces=("vda",), link=nothing)
+    line = row(drawn(made_up(disk)), "D0")
+    assert line.split() == ["D0", "0000:00:02.0", "-", "0", "disk", "no", "link", "vda", "-"]
 
 
 def differences(a: Machine, b: Machine) -> str:

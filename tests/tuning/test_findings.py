@@ -404,6 +404,27 @@ def test_a_finding_names_every_thing_its_message_is_about_and_one_of_the_host_na
     assert (pin.subject, pin.named) == ("host", ())
 
 
+def test_functions_with_a_short_config_space_are_counted_as_they_are_listed() -> None:
+    low = change(unread(config(), "needs root"), readable_bytes=64)
+    others = [device(f"0000:2{i}:00.0", config=low) for i in range(2)]
+    (found,) = of("HC-NEED-ROOT", machine(*others, accelerator(CARD, config=low)))
+    assert found.message.startswith("config space of 3 functions ends after 64 bytes")
+    assert f"not known of {CARD}, 0000:20:00.0 and 0000:21:00.0" in found.message
+    (found,) = of("HC-NEED-ROOT", machine(accelerator(CARD, config=low)))
+    assert found.message.startswith("config space of 1 function ends")
+
+
+def test_a_board_with_all_slots_on_one_socket_is_a_note_and_counts_the_root_buses_of_all_that_it_names() -> None:
+    ways = [(port(f"0000:{n}0:01.0"), accelerator(f"0000:{n}1:00.0", f"0000:{n}0:01.0", node=0)) for n in (1, 2)]
+    cards = [one for way in ways for one in way]
+    (found,) = of("HC-NODE-UNKNOWN", machine(*cards))
+    assert found.severity == "note"
+    assert "below 2 root buses" in found.message
+    assert "or the board has all slots on one socket" in found.message
+    (more,) = of("HC-NODE-UNKNOWN", machine(*cards, device("0000:90:00.0", kind=SlotKind.NVME)))
+    assert "below 3 root buses" in more.message
+
+
 def test_one_node_or_one_device_that_was_read_is_not_nothing() -> None:
     whole, nothing = machine(), unread(machine())
     nodes = replace(nothing, numa=replace(nothing.numa, nodes=whole.numa.nodes[:1]), devices=())

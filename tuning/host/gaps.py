@@ -14,6 +14,7 @@ from hicachectl.tuning.host.uplinks import is_unidentified
 __all__ = [
     "DEVICES",
     "NODES",
+    "is_gone",
     "maybe_accelerators",
     "why_no_accelerators",
     "why_no_devices",
@@ -58,6 +59,12 @@ def why_no_accelerators(machine: Machine) -> str | None:
         return missing
     open_ = maybe_accelerators(machine)
     return why_unidentified(open_) if open_ else None
+
+
+def is_gone(device: PciDevice) -> bool:
+    """Whether a listed function left the bus: its registers read all ones. Pure."""
+    reason = device.config.readable_bytes.reason or device.config.port_type.reason or ""
+    return device.vendor.value == "ffff" or "all ones" in reason
 
 
 def why_unidentified(devices: Sequence[PciDevice]) -> str:
