@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, TextIO
 
 from hicachectl import __version__
-from hicachectl.envelope import Origin, Result, Severity, Status, envelope, exit_code_of, status_of
+from hicachectl.envelope import Diagnostic, Origin, Result, Severity, Status, envelope, exit_code_of, status_of
 from hicachectl.errors import ExitCode, HicacheError, UsageError
 from hicachectl.exits import combine
 from hicachectl.flags import GlobalFlags
@@ -167,6 +168,13 @@ class Context:
         from hicachectl.log import configure
 
         self.flags, self.command, self._output = self.parsed_flags, command, None
+        if self.flags.root == "":
+            raise UsageError(
+                "--root is empty",
+                where="--root",
+                why="it names a recorded host, and an empty name would mean this one",
+                hint="leave --root out for this host, or give it a folder or an archive",
+            )
         if self.root is not None:
             if changes_host:
                 self.refuse_root(f"hicachectl {command}")
@@ -230,13 +238,19 @@ class Context:
 
         assert isinstance(screen, Screen)
         render(screen, result.data)
-        findings = [d for d in result.diagnostics if d.severity is not Severity.FAILURE]
+        findings = [self._with_root(d) for d in result.diagnostics if d.severity is not Severity.FAILURE]
         if not result.draws_findings:
             print_findings(screen, findings)
         if status_of(result.diagnostics) is Status.FAILED:
             screen.print(
                 "FAILED: " + "; ".join(d.message for d in result.diagnostics if d.severity is Severity.FAILURE), "error"
             )
+
+    def _with_root(self, finding: Diagnostic) -> Diagnostic:
+        """A command to run next, with the recording's name as it was given: the document says SNAPSHOT, as names move."""
+        if finding.hint is None or not self.flags.root:
+            return finding
+        return replace(finding, hint=finding.hint.replace("--root SNAPSHOT", f"--root {quote(self.flags.root)}"))
 
     def _check_version(self, schema: str) -> None:
         wanted = self.flags.schema

@@ -1,8 +1,8 @@
 """One finding, and a machine arranged for judging it. Pure.
 
 A finding says what is, with the values it was judged by; where a value is not known there is no finding, because nothing
-unread is good or bad. What could not be read is told by HC-NOTHING-READ, HC-NEED-ROOT, HC-SUSPENDED and the reason beside
-each null.
+unread is good or bad. What could not be read is told by HC-NOTHING-READ, HC-PART-READ, HC-KIND-UNKNOWN, HC-NEED-ROOT,
+HC-SUSPENDED and the reason beside each null.
 """
 
 from __future__ import annotations
@@ -37,6 +37,13 @@ class Finding:
     message: str
     hint: str
     source: str
+    about: tuple[str, ...] = ()
+    """Everything it names besides the subject that a screen has a row for: addresses, uplinks, "node N"."""
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """All it is about; nothing when it is about the whole machine."""
+        return tuple(dict.fromkeys((*((self.subject,) if self.subject != HOST else ()), *self.about)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def _thp_off(sight: Sight) -> Iterator[Finding]:
             "warn",
             effective.source,
             "transparent huge pages are never used for anonymous memory, wanted: madvise; a pool gets small pages only",
-            f"echo madvise > {effective.source}",
+            f"echo madvise | sudo tee {effective.source}",
             effective.source,
         )
     elif thp.process_enabled.value is False:
@@ -90,7 +90,7 @@ def _thp_stall(sight: Sight) -> Iterator[Finding]:
         severity,
         thp.defrag.source,
         f"defrag is {thp.defrag.value} (defer does not stall) and {why}{told}: filling a pool reclaims in its own threads",
-        f"echo defer > {_THP}/defrag",
+        f"echo defer | sudo tee {_THP}/defrag",
         thp.defrag.source,
     )
 
@@ -109,7 +109,7 @@ def _shm(sight: Sight) -> Iterator[Finding]:
                 mount.path,
                 f"files in {mount.path} get small pages ({'shmem_enabled=deny' if denied else f'huge={mount.huge.value}'}, "
                 "wanted: huge=advise); MADV_HUGEPAGE there succeeds and does nothing",
-                f"mount -o remount,huge=advise {mount.path}",
+                f"sudo mount -o remount,huge=advise {mount.path}",
                 by.source,
             )
 
@@ -145,7 +145,7 @@ def _memlock(sight: Sight) -> Iterator[Finding]:
         HOST,
         f"this process may lock {format_bytes(limit.value)} of {format_bytes(total.value)}: registering a larger pool for RDMA "
         "fails",
-        "ulimit -l unlimited",
+        "systemctl edit ENGINE.service, LimitMEMLOCK=infinity; for a container --ulimit memlock=-1",
         limit.source,
     )
 
@@ -182,9 +182,9 @@ def _pin(sight: Sight) -> Iterator[Finding]:
     yield Finding(
         "HC-PIN-LARGE",
         "warn" if room.unknown is None and room.fits_bytes >= PIN_LIMIT_BYTES else "note",
-        cards[0].address,
+        HOST,
         f"{fits}; one cudaHostRegister call of {size} fails: register in chunks of at most 64 GiB",
-        "hicachectl explain HC-PIN-LARGE",
+        "hicachectl run --check",
         room.source,
     )
 

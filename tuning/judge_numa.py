@@ -51,6 +51,7 @@ def _unknown(sight: Sight) -> Iterator[Finding]:
             f"no NUMA node for {some(d.address for d in lost)} ({first.node.reason}); {told}",
             f"cat /sys/bus/pci/devices/{first.address}/local_cpulist",
             first.node.source,
+            tuple(d.address for d in lost),
         )
 
 
@@ -59,14 +60,14 @@ def _suspicious(sight: Sight) -> Iterator[Finding]:
     numa, severity = sight.machine.numa, "warn" if sight.accelerators else "note"
     weight: Severity = "warn" if severity == "warn" else "note"
     nodes = {d.node.value for d in sight.movers}
-    buses = {(d.path or (d.address,))[0].rpartition(":")[0] for d in sight.accelerators}
+    buses = {d.host_bridge.value or (d.path or (d.address,))[0].rpartition(":")[0] for d in sight.movers}
     if (numa.sockets.value or 0) > 1 and len(sight.accelerators) > 1 and nodes == {0} and len(buses) > 1:
         yield Finding(
             "HC-NODE-UNKNOWN",
-            weight,
+            "note",
             HOST,
             f"every accelerator, NIC and disk says node 0, below {len(buses)} root buses of {numa.sockets.value} sockets: "
-            "the firmware's table is suspicious",
+            "the firmware's table is wrong, or the board has all slots on one socket",
             "hicachectl topo matrix",
             sight.accelerators[0].node.source,
         )
@@ -119,8 +120,9 @@ def _far_nics(sight: Sight) -> Iterator[Finding]:
             f"node {node.id}",
             f"the nearest RDMA NIC of {some(d.address for d in here)} on node {node.id} is {nic} on node "
             f"{sight.by_address[nic].node.value}, at distance {known_reach[nic]}; within the socket it is at most {near}",
-            "hicachectl topo matrix",
+            f"cat /sys/bus/pci/devices/{nic}/numa_node",
             node.distances.source,
+            (*(d.address for d in here), nic),
         )
 
 
@@ -142,7 +144,7 @@ def _policies(sight: Sight) -> Iterator[Finding]:
             "warn",
             HOST,
             f"the policy of the whole process is {policy.value}, wanted: default; it spreads everything, not only pools",
-            "cat /proc/self/numa_maps | head -3",
+            "head -3 /proc/self/numa_maps",
             policy.source,
         )
     if balancing.value and len(sight.memory_nodes) > 1:
@@ -151,7 +153,7 @@ def _policies(sight: Sight) -> Iterator[Finding]:
             "warn" if sight.accelerators else "note",
             "/proc/sys/kernel/numa_balancing",
             f"kernel.numa_balancing is {balancing.value}, 0 once pools and ranks are bound: its scans unmap pages to sample",
-            "sysctl -w kernel.numa_balancing=0",
+            "sudo sysctl -w kernel.numa_balancing=0",
             balancing.source,
         )
 
@@ -195,8 +197,9 @@ def _half(sight: Sight) -> Iterator[Finding]:
         f"node {some(str(node.id) for node in local)}",
         f"accelerators are on {len(local)} of {len(sight.pool_nodes)} memory nodes: strictly local pools reach "
         f"{format_bytes(here)} of {format_bytes(there)}",
-        "hicachectl explain HC-BIND-HALF",
+        "hicachectl topo matrix",
         sight.accelerators[0].node.source,
+        tuple(f"node {node.id}" for node in local),
     )
 
 
@@ -224,6 +227,7 @@ def _cpuset(sight: Sight) -> Iterator[Finding]:
         + (f"; {some(d.address for d in out)} are on nodes outside" if out else ""),
         "grep -E 'Mems_allowed_list|Cpus_allowed_list' /proc/self/status",
         sources[0],
+        tuple(d.address for d in out),
     )
 
 

@@ -72,6 +72,7 @@ def _off(off: Sequence[PciDevice], name: str, subject: str, shared: bool, tail: 
         f"{name}ID-based ordering requests are off (0; 1 is on) in {some(d.address for d in off)}{why}{tail}",
         "hicachectl tune plan",
         off[0].config.ido_request.source,
+        tuple(d.address for d in off),
     )
 
 
@@ -86,6 +87,7 @@ def _unequal(
         f"{some(d.address for d in off)}{tail}",
         "hicachectl tune plan",
         off[0].config.ido_request.source,
+        tuple(d.address for d in (*on, *off)),
     )
 
 
@@ -103,6 +105,7 @@ def _root_complex(sight: Sight) -> Iterator[Finding]:
         f"readable; {some(uplink.id for uplink in ports)} {'depend' if len(ports) > 1 else 'depends'} on it",
         "hicachectl explain HC-RC-ORDER-UNKNOWN",
         ports[0].capacity_bytes_per_s.source,
+        tuple(uplink.id for uplink in ports),
     )
 
 
@@ -174,6 +177,7 @@ def _redirect(sight: Sight) -> Iterator[Finding]:
             f"{_REQUESTS | _COMPLETIONS:#06x} clear would let them turn round in the switch){tail}",
             f"sudo lspci -vvs {redirecting[0].address}",
             redirecting[0].config.acs_redirect.source,
+            (*(port.address for port in redirecting), *(mover.address for mover in movers)),
         )
 
 

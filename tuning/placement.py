@@ -25,7 +25,7 @@ from hicachectl.tuning.finding import Sight, some
 from hicachectl.tuning.host.model import Machine, Node, PciDevice
 from hicachectl.units import format_bytes, format_rate
 
-__all__ = ["Binding", "Placement", "Policy", "place", "placements"]
+__all__ = ["MEANINGS", "Binding", "Placement", "Policy", "place", "placements"]
 
 _MAX_WEIGHT = 255
 """Largest weight of weighted interleave (Linux Documentation/ABI/testing/sysfs-kernel-mm-mempolicy-weighted-interleave)."""
@@ -43,6 +43,16 @@ class Policy(str, Enum):
     SOCKET = "socket"
     INTERLEAVE = "interleave"
     WEIGHTED = "weighted"
+
+
+MEANINGS = {
+    Policy.LOCAL: "a card's pool lies on the card's own node",
+    Policy.ONE_TO_ONE: "each card's pool has a node for itself, the nearest that is left",
+    Policy.SOCKET: "a card's pool lies on all nodes of its socket, evenly",
+    Policy.INTERLEAVE: "every pool lies on all nodes, evenly",
+    Policy.WEIGHTED: "every pool lies on all nodes, each by what it has available",
+}
+"""What each policy does with the pools of accelerators, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +347,8 @@ def _costs(sight: Sight, policy: Policy, bindings: Sequence[Binding], reached: i
         far = max((b.distance for b in remote if b.distance is not None), default=None)
         share = sum(b.remote_share or 0 for b in bindings) / len(bindings)
         costs.append(
-            f"{share:.0%} of the bytes are on another node" + (f", at mean distance up to {far:g}" if far else "")
+            f"{share:.0%} of the bytes are on another node"
+            + (f"; the card that is farthest from its bytes has a mean distance of {far:g}" if far else "")
         )
     parted = []
     for uplink in sight.shared_uplinks:
@@ -362,7 +373,8 @@ def _costs(sight: Sight, policy: Policy, bindings: Sequence[Binding], reached: i
         size = max(b.pool_bytes for b in bindings) / 1e9
         gb, slower = min(_REGISTERED, key=lambda entry: abs(entry[0] - size))
         costs.append(
-            f"registered memory is not bound to a node: {slower} % slower was reported at {gb} GB, bound by nothing"
+            f"a pool on many nodes is bound to none: one published measurement had {slower} % less speed with {gb} GB registered "
+            "and unbound than with none; bound by topology nothing was lost"
         )
     if sight.machine.numa.mempolicy_calls.value is None:
         costs.append(f"whether a memory policy may be set is not known ({sight.machine.numa.mempolicy_calls.reason})")

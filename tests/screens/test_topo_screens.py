@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from hosts.builder import write_shape
-from hosts.machines import accelerator, change, config, lost, paired, port
+from hosts.machines import accelerator, change, config, device, lost, paired, port
 from hosts.machines import machine as made_up
 
 from hicachectl.envelope import Diagnostic, Severity
@@ -55,7 +55,9 @@ def topology(screen: Screen, name: str) -> None:
     findings = judge(one, recorded=True)
     shown = [Diagnostic(f.code, Severity(f.severity), f.message, f.subject, f.hint, f.source) for f in findings]
     place = placements(one) if any(d.kind == "accelerator" for d in one.devices) else ()
-    draw_topology(screen, Topology(one, shown, flatten(one)["facts"], seen(name), place))
+    draw_topology(
+        screen, Topology(one, shown, flatten(one)["facts"], seen(name), place, about=[f.named for f in findings])
+    )
     print_findings(screen, shown)
 
 
@@ -169,6 +171,95 @@ def test_a_limit_that_was_not_read_is_told_below_the_sizes() -> None:
     assert (
         "the control group's limit is not known (permission denied; memory.max): it may allow less" in stream.getvalue()
     )
+
+
+def test_every_row_that_a_finding_names_is_marked_and_no_row_for_one_of_the_host() -> None:
+    lines = draw("topo-8n8x-4up16", 100).splitlines()
+    number = {line.split("]")[1].split()[1]: line.split("]")[0].strip(" [") for line in lines if line.startswith(" [")}
+
+    def marked(code: str) -> set[str]:
+        rows = [line for line in lines if line[:1] in "UXND" and line[1:2].isdigit()]
+        return {line.split()[0] for line in rows if f"[{number[code]}]" in line}
+
+    assert marked("HC-RC-ORDER-UNKNOWN") == {"U0", "U1", "U2", "U3"}
+    assert marked("HC-IDO-OFF") == {"U2", "X4", "X5"}
+    assert marked("HC-NIC-FAR") == {"X0", "X1", "N0"}
+    assert marked("HC-NPS-MODE") == set()
+    (note,) = [line for line in lines if line.startswith("note ")]
+    assert f"[{number['HC-NIC-FAR']}]" in note
+
+
+def test_the_marks_of_findings_stay_on_a_narrow_screen_and_it_says_how_to_see_the_rest() -> None:
+    text = draw("topo-8n8x-4up16", 80)
+    head = next(line for line in text.splitlines() if line.startswith("UPLINK"))
+    assert head.split()[-1] == "NOTE"
+    assert "(not shown at 80 columns: IDO req/cpl; all at " in text
+    assert "or -o json)" in text
+
+
+def test_findings_that_say_the_same_of_several_things_are_one_block_and_each_with_wide() -> None:
+    alike = [
+        Diagnostic("HC-A", Severity.NOTE, f"U{i}: 0000:{i}1:00.0 at 29.3 GiB/s", f"0000:{i}0:00.0", "look")
+        for i in range(4)
+    ]
+    other = Diagnostic("HC-A", Severity.NOTE, "U4: 0000:51:00.0 at 14.7 GiB/s", "0000:50:00.0", "look")
+
+    def text(wide: bool) -> str:
+        stream = io.StringIO()
+        print_findings(Screen(stream, width=200, ascii=True, wide=wide), [*alike, other])
+        return stream.getvalue()
+
+    assert text(False).count("HC-A") == 2
+    assert "; likewise [2] 0000:10:00.0, [3] 0000:20:00.0, [4] 0000:30:00.0 (-o wide: each)\n" in text(False)
+    assert "[5] note  HC-A 0000:50:00.0: U4" in text(False)
+    assert text(True).count("HC-A") == 5
+
+
+def test_a_card_that_left_the_bus_has_no_numbers() -> None:
+    text = draw("topo-odd-links", 120)
+    assert "8 accelerators (1 gone)" in text
+    assert row(text, "U7").split()[:5] == ["U7", "0000:80:01.1", "gone", "-", "X7(gone)"]
+    assert row(text, "X7").split()[5:7] == ["gone", "gone"]
+
+
+def test_pools_say_what_their_sizes_and_columns_mean() -> None:
+    text = " ".join(draw("topo-8n8x-4up16", 120).split())
+    assert "of what is available, or free where that is not known. INSTALLED: memory of the nodes in use" in text
+    assert row(draw("topo-8n8x-4up16", 120), "available GiB")
+    wide = " ".join(draw("topo-wide-8n8x-4up16", 120).split())
+    assert "one-to-one: each card's pool has a node for itself, the nearest that is left" in wide
+    assert "the card that is farthest from its bytes has a mean distance of 16" in wide
+
+
+def test_a_function_without_link_files_has_no_link_and_a_disk_of_a_virtual_machine_is_listed() -> None:
+    nothing = lost(device("0000:00:02.0").link, "speed_now_gt_s", "speed_max_gt_s", "width_now", "width_max")
+    disk = device("0000:00:02.0", class_code="010000", interfaces=("vda",), link=nothing)
+    line = row(drawn(made_up(disk)), "D0")
+    assert line.split() == ["D0", "0000:00:02.0", "-", "0", "disk", "no", "link", "vda", "-"]
+
+
+def differences(a: Machine, b: Machine) -> str:
+    stream = io.StringIO()
+    draw_diff(Screen(stream, width=120, ascii=True), compare(flatten(a), flatten(b)), seen("a"), seen("b"))
+    return stream.getvalue()
+
+
+def test_a_difference_says_limits_in_words_sizes_in_units_and_of_long_lists_what_came_and_went() -> None:
+    one = made_up()
+    low = change(one, memory=change(one.memory, memlock_bytes=65536))
+    assert "  ~ /memory/memlock_bytes unlimited -> 64.0 KiB\n" in differences(one, low)
+    assert "DIFF  1 changed" in differences(one, low)
+    many = change(one, host=change(one.host, capabilities=("a", "b", "c", "d", "e")))
+    fewer = change(one, host=change(one.host, capabilities=("a", "b", "c", "d", "f")))
+    assert "  ~ /host/capabilities only in A: e; only in B: f\n" in differences(many, fewer)
+
+
+def test_a_difference_of_a_list_that_was_not_read_is_one_line() -> None:
+    hidden = replace(made_up(), devices=(), listed={"devices": unknown("/sys/bus/pci/devices", "no such file")})
+    text = differences(made_up(), hidden)
+    assert "  ? devices: not readable in B (no such file); 8 devices in A\n" in text
+    assert "8 devices in B\n" in differences(hidden, made_up())
+    assert "nothing differs in what was read\n" in differences(hidden, hidden)
 
 
 def test_every_recorded_topology_screen_is_drawn() -> None:

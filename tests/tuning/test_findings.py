@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
@@ -29,11 +30,13 @@ from hosts.machines import (
 
 from hicachectl.tuning.finding import Finding, Sight
 from hicachectl.tuning.findings import CODES, judge, worst
-from hicachectl.tuning.host.facts import Fact, unknown
+from hicachectl.tuning.host.facts import Fact, known, unknown
 from hicachectl.tuning.host.model import Machine, SlotKind
 
 ROOT, CARD, NIC = "0000:10:01.0", "0000:11:00.0", "0000:51:00.0"
-SAY_WHAT_IS_UNKNOWN = {"HC-NOTHING-READ", "HC-NODE-UNKNOWN", "HC-NEED-ROOT", "HC-SUSPENDED", "HC-DEVICE-GONE"}
+SAY_WHAT_IS_UNKNOWN = {
+    "HC-NOTHING-READ", "HC-PART-READ", "HC-KIND-UNKNOWN", "HC-NODE-UNKNOWN", "HC-NEED-ROOT", "HC-SUSPENDED", "HC-DEVICE-GONE",
+}  # fmt: skip
 
 
 def of(code: str, value: Machine) -> list[Finding]:
@@ -245,8 +248,28 @@ CASES = (
         "HC-NOTHING-READ", "error", lambda: unread(machine()), lambda: lost_card("vendor"),
         ("no NUMA node", "no PCI device"),
     ),
+    Case(
+        "HC-PART-READ", "error", lambda: without_devices("no such file"), lambda: without_devices(None),
+        ("no PCI device could be read: no such file (/sys/bus/pci/devices)",),
+    ),
+    Case(
+        "HC-KIND-UNKNOWN", "error", lambda: displays("vendor"), lambda: displays("revision"),
+        ("vendor of 2 display devices unreadable (no such file)", "no accelerator is known"),
+    ),
     Case("HC-VF", "note", lambda: card(is_vf=True), lambda: lost_card("is_vf"), ("virtual",)),
 )  # fmt: skip
+
+
+def without_devices(reason: str | None) -> Machine:
+    """A machine whose nodes were read and whose list of devices was not, or is really empty."""
+    listed: Fact[int] = known(0, "/sys/bus/pci/devices") if reason is None else unknown("/sys/bus/pci/devices", reason)
+    return replace(machine(), devices=(), listed={"devices": listed})
+
+
+def displays(*names: str, **new: Any) -> Machine:
+    """Two VGA controllers that are no accelerators by what is known, with these facts missing."""
+    values = {"class_code": "030000", "vendor": "1a03", "device": "2000", **new}
+    return machine(*(lost(device(f"0000:0{i}:00.0", **values), *names) for i in (1, 2)))
 
 
 def lost_card(name: str, reason: str = "no such file") -> Machine:
@@ -303,11 +326,11 @@ def test_a_machine_of_which_nothing_could_be_read_is_not_called_good_or_bad() ->
         ),
         (
             "HC-SUSPENDED", lambda: card(runtime_status="suspended", config=unread(config(), "asleep")),
-            "hicachectl topo --wake", "take it awake: hicachectl topo snapshot FILE.tar.zst --wake",
+            "sudo hicachectl topo --wake", "take it awake: hicachectl topo snapshot FILE.tar.zst --wake",
         ),
         (
             "HC-NOTHING-READ", lambda: unread(machine()), "ls /sys/devices/system/node /sys/bus/pci/devices",
-            "hicachectl topo snapshot FILE.tar.zst",
+            "on that host: hicachectl topo snapshot FILE.tar.zst",
         ),
     ],
 )  # fmt: skip
@@ -316,6 +339,90 @@ def test_advice_for_a_recording_is_to_take_it_again_where_it_was_taken(
 ) -> None:
     assert {f.hint for f in judge(value()) if f.code == code} == {live}
     assert {f.hint for f in judge(value(), recorded=True) if f.code == code} == {recorded}
+
+
+def test_nodes_or_devices_that_were_not_read_are_an_error_of_their_own_and_an_empty_list_is_none() -> None:
+    whole = machine()
+    hidden = replace(whole, numa=replace(whole.numa, nodes=(), listed={"nodes": known(0, "/sys/devices/system/node")}))
+    (found,) = of("HC-PART-READ", hidden)
+    assert (found.severity, found.subject) == ("error", "host")
+    assert "no NUMA node could be read: nothing (/sys/devices/system/node)" in found.message
+    assert of("HC-PART-READ", without_devices(None)) == of("HC-PART-READ", unread(whole)) == []
+    unreadable = replace(whole, devices=unread(whole.devices), listed={"devices": known(8, "/sys/bus/pci/devices")})
+    assert "8 listed, none readable (/sys/bus/pci/devices)" in of("HC-PART-READ", unreadable)[0].message
+
+
+def test_what_may_be_an_accelerator_is_a_warning_beside_known_ones_and_a_monitor_of_a_known_vendor_is_none() -> None:
+    one = displays("vendor")
+    both = replace(one, devices=(*one.devices, accelerator(CARD)))
+    assert weights("HC-KIND-UNKNOWN", both) == ["warn"]
+    assert of("HC-KIND-UNKNOWN", displays()) == []
+    assert "class of 2 functions unreadable" in of("HC-KIND-UNKNOWN", displays("class_code"))[0].message
+
+
+@pytest.mark.parametrize(
+    ("code", "value", "recorded"),
+    [
+        ("HC-IDO-OFF", lambda: paired({"ido_request": False}, {"ido_request": False}), "hicachectl tune plan --root SNAPSHOT"),
+        ("HC-CGROUP-LIMIT", lambda: group(memory_max_bytes=GIB), "hicachectl topo -o json --root SNAPSHOT | jq .data.memory"),
+        ("HC-NPS-MODE", machine, "on that host: lscpu | grep -i numa"),
+        ("HC-RC-ORDER-UNKNOWN", paired, "hicachectl explain HC-RC-ORDER-UNKNOWN"),
+    ],
+)  # fmt: skip
+def test_a_command_for_a_recording_reads_the_recording_or_says_that_it_is_for_its_host(
+    code: str, value: Callable[[], Machine], recorded: str
+) -> None:
+    assert [f.hint for f in judge(value(), recorded=True) if f.code == code] == [recorded]
+
+
+PAGES = Path(__file__).parents[2] / "hicachectl/explain"
+ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
+SEVERAL = {"HC-NODE-UNKNOWN", "HC-PART-READ", "HC-THP-OFF"}  # what to run depends on what was found
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.code)
+def test_the_command_of_a_finding_is_that_of_its_page(case: Case) -> None:
+    (found, *_) = of(case.code, case.has())
+    page = (PAGES / f"{case.code}.md").read_text(encoding="utf-8")
+    command = page.rstrip().rpartition("\n\n    ")[2]
+    if case.code not in SEVERAL and found.hint != f"hicachectl explain {case.code}":
+        assert ADDRESS.sub("@", found.hint) == ADDRESS.sub("@", command)
+    assert not ADDRESS.search(command) or "example" in page.rpartition("## One command")[2]
+
+
+def test_a_finding_names_every_thing_its_message_is_about_and_one_of_the_host_names_none() -> None:
+    cards = [accelerator(f"0000:1{i}:00.0", config=config(ido_request=False)) for i in range(6)]
+    (off,) = of("HC-IDO-OFF", machine(*cards))
+    assert sorted(off.named) == [card.address for card in cards]
+    low = unread(config(), "needs root")
+    short_ones = [accelerator(f"0000:1{i}:00.0", config=change(low, readable_bytes=64)) for i in range(6)]
+    assert sorted(of("HC-NEED-ROOT", machine(*short_ones))[0].named) == [card.address for card in short_ones]
+    assert "U0" in of("HC-RC-ORDER-UNKNOWN", paired())[0].named
+    (far, *_) = of("HC-NIC-FAR", with_nic(3))
+    assert {far.subject, CARD, NIC} <= {*far.named}
+    (pin,) = of("HC-PIN-LARGE", large(256, 225))
+    assert (pin.subject, pin.named) == ("host", ())
+
+
+def test_functions_with_a_short_config_space_are_counted_as_they_are_listed() -> None:
+    low = change(unread(config(), "needs root"), readable_bytes=64)
+    others = [device(f"0000:2{i}:00.0", config=low) for i in range(2)]
+    (found,) = of("HC-NEED-ROOT", machine(*others, accelerator(CARD, config=low)))
+    assert found.message.startswith("config space of 3 functions ends after 64 bytes")
+    assert f"not known of {CARD}, 0000:20:00.0 and 0000:21:00.0" in found.message
+    (found,) = of("HC-NEED-ROOT", machine(accelerator(CARD, config=low)))
+    assert found.message.startswith("config space of 1 function ends")
+
+
+def test_a_board_with_all_slots_on_one_socket_is_a_note_and_counts_the_root_buses_of_all_that_it_names() -> None:
+    ways = [(port(f"0000:{n}0:01.0"), accelerator(f"0000:{n}1:00.0", f"0000:{n}0:01.0", node=0)) for n in (1, 2)]
+    cards = [one for way in ways for one in way]
+    (found,) = of("HC-NODE-UNKNOWN", machine(*cards))
+    assert found.severity == "note"
+    assert "below 2 root buses" in found.message
+    assert "or the board has all slots on one socket" in found.message
+    (more,) = of("HC-NODE-UNKNOWN", machine(*cards, device("0000:90:00.0", kind=SlotKind.NVME)))
+    assert "below 3 root buses" in more.message
 
 
 def test_one_node_or_one_device_that_was_read_is_not_nothing() -> None:

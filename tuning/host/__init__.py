@@ -22,6 +22,7 @@ READING_ORDER: tuple[str, ...] = (
     "accelerators",
     "pci_ids",
     "uplinks",
+    "gaps",
     "matrix",
     "machine",
     "isolation",

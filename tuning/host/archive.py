@@ -253,6 +253,8 @@ def read_archive(path: Path, *, bounds: Bounds | None = None) -> Tree:
                     raise refused(path, f"it has more than {limits.members:,} members")
                 _take(tree, tar, member, path, limits)
             _check_end(tar, stream, path)
+    except tarfile.ReadError as error:
+        raise refused(path, f"it is no tar archive of a recorded host, or a broken one ({error})") from error
     except (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError) as error:
         raise refused(path, f"it cannot be read: {error}") from error
     except OSError as error:

@@ -229,7 +229,7 @@ class PciDevice:
     physical_function: Fact[str] = _NOT_READ
     """Of a virtual function: the address its registers are set through."""
     interfaces: tuple[str, ...] = ()
-    """Names of the RDMA devices and network interfaces of a NIC: mlx5_0, eth0, ..."""
+    """Names of the RDMA devices and network interfaces of a NIC, and of a virtio function's disks: mlx5_0, eth0, vda, ..."""
 
 
 class SlotKind:

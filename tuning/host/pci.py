@@ -18,7 +18,7 @@ from hicachectl.tuning.host.pci_ids import PciNames
 from hicachectl.tuning.host.pcie_caps import ASLEEP, SPEEDS_GT_S, WIDTHS, decode_config, unread_config
 from hicachectl.tuning.host.root import HostRoot
 
-__all__ = ["DEVICES", "is_pci_address", "parse_link_speed", "parse_link_width", "read_devices"]
+__all__ = ["DEVICES", "is_pci_address", "parse_link_speed", "parse_link_width", "read_count", "read_devices"]
 
 DEVICES = "/sys/bus/pci/devices"
 _NODES = "/sys/devices/system/node"
@@ -43,6 +43,19 @@ def read_devices(root: HostRoot, *, wake: bool = False) -> tuple[PciDevice, ...]
     listed = root.names(DEVICES).value or ()
     reader = _Reader(root, wake)
     return tuple(reader.device(address) for address in sorted(filter(is_pci_address, listed), key=_sort_key))
+
+
+def read_count(root: HostRoot) -> Fact[int]:
+    """Count what /sys/bus/pci/devices lists; unknown where it cannot be listed, or is empty beside root buses.
+
+    The kernel makes both for one device (Linux drivers/pci): a folder with nothing in it is another one put over it.
+    """
+    listed = root.names(DEVICES)
+    if listed.value == ():
+        buses = [name for name in root.names("/sys/devices").value or () if is_pci_address(f"{name[3:]}:00.0")]
+        if buses:
+            return unknown(DEVICES, f"empty, but /sys/devices has {buses[0]}")
+    return listed.then(len)
 
 
 def is_pci_address(text: str) -> bool:
@@ -99,7 +112,7 @@ class _Reader:
         if not asleep and folder.has("config"):
             header = read_config(self.root, config_path)
         revision = header_revision(header.value or b"", config_path) or folder.hex("revision", 2)
-        interfaces = tuple(name for kind in ("infiniband", "net") for name in folder.names(kind))
+        interfaces = tuple(name for kind in ("infiniband", "net") for name in folder.names(kind)) or folder.of_virtio()
         found = classify(
             class_code.value, vendor.value, device.value,
             revision=revision.value, has_infiniband=folder.has("infiniband") and bool(folder.names("infiniband")),
@@ -152,9 +165,10 @@ class _Reader:
         if header.value is None:
             return unread_config(header.source, header.reason or "")
         data = header.value
+        short = "its extended space is not asked for: neither a port nor something that moves data"
         if kind != SlotKind.OTHER and (kind != SlotKind.BRIDGE or class_code.startswith("0604")):
-            data = with_extended(self.root, header.source, data)
-        return decode_config(data, header.source)
+            data, short = with_extended(self.root, header.source, data), "no extended space, the file ends there"
+        return decode_config(data, header.source, short=short)
 
     def _locality(self, folder: _Folder) -> tuple[Fact[int], Fact[tuple[int, ...]], Fact[tuple[int, ...]]]:
         node = folder.text("numa_node").then(_node, why_not="firmware gives no node")
@@ -225,8 +239,15 @@ class _Folder:
         path = f"{self.path}/{name}"
         return self.root.text(path) if self.has(name) else Fact(None, path, reason=_NO_FILE)
 
-    def names(self, name: str) -> tuple[str, ...]:
-        return self.root.names(f"{self.path}/{name}").value or () if self.has(name) else ()
+    def names(self, name: str, listed_as: str | None = None) -> tuple[str, ...]:
+        return self.root.names(f"{self.path}/{name}").value or () if self.has(listed_as or name) else ()
+
+    def of_virtio(self) -> tuple[str, ...]:
+        """Interfaces and disks one level down, below the virtio device that a virtual machine's function carries."""
+        inner = [name for name in self._listed or () if name.startswith("virtio") and name[6:].isdigit()]
+        return tuple(
+            found for one in sorted(inner) for kind in ("net", "block") for found in self.names(f"{one}/{kind}", one)
+        )
 
     def target(self) -> Fact[str]:
         return self.root.link(self.path)

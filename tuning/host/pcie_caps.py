@@ -43,11 +43,13 @@ _ACS_REDIRECT = 0x0C
 it passes on what another port's redirect sends up."""
 
 
-def decode_config(data: bytes, source: str = "config") -> ConfigSpace:
+def decode_config(
+    data: bytes, source: str = "config", *, short: str = "no extended space, the file ends there"
+) -> ConfigSpace:
     """Decode the bytes a config file gave, any number of them with any content. Pure; never raises, never looks outside.
 
     `source` is the file's path; each fact's source is that plus the register. What the bytes do not hold is unknown
-    with the reason: 64 bytes need root, all ones are a device that is gone, a version 1 capability has no Device Control 2.
+    with the reason: 64 bytes need root, `short` says why no more than 256 were read, all ones are a device that is gone, a version 1 capability has no Device Control 2.
     """
     if data and data.count(0xFF) == len(data):
         return unread_config(source, GONE)
@@ -57,14 +59,18 @@ def decode_config(data: bytes, source: str = "config") -> ConfigSpace:
         return unread_config(source, reason, readable)
     at, why = find_capability(data, _PCI_EXPRESS)
     if at is None or at + 4 > len(data):
-        return unread_config(source, why or "capability lies outside what was read", known(len(data), source), data)
-    return _decode(data, at, source)
+        return unread_config(
+            source, why or "capability lies outside what was read", known(len(data), source), data, short
+        )
+    return _decode(data, at, source, short)
 
 
-def unread_config(source: str, reason: str, readable: Fact[int] | None = None, data: bytes = b"") -> ConfigSpace:
+def unread_config(
+    source: str, reason: str, readable: Fact[int] | None = None, data: bytes = b"", short: str = ""
+) -> ConfigSpace:
     """Return a config space in which everything is unknown for one reason. Pure. `data` is looked at for ACS alone."""
     nothing: Fact[Any] = Fact(None, source, reason=reason)
-    acs = _acs(data, source) if data else nothing
+    acs = _acs(data, source, short) if data else nothing
     return ConfigSpace(
         readable_bytes=readable or nothing, port_type=nothing, capability_version=nothing, max_payload_bytes=nothing,
         payload_supported_bytes=nothing, max_read_request_bytes=nothing, relaxed_ordering=nothing, no_snoop=nothing,
@@ -97,7 +103,7 @@ def find_capability(data: bytes, wanted: int) -> tuple[int | None, str | None]:
     return None, f"capability list has no end within {_MAX_STEPS} steps"
 
 
-def _decode(data: bytes, at: int, source: str) -> ConfigSpace:
+def _decode(data: bytes, at: int, source: str, short: str) -> ConfigSpace:
     flags = _word(data, at + 2) or 0
     version, port = flags & 0xF, flags >> 4 & 0xF
     reader = _Registers(data, at, source)
@@ -109,7 +115,7 @@ def _decode(data: bytes, at: int, source: str) -> ConfigSpace:
         capabilities_2 = control_2 = none
     has_link = port not in _NO_LINK
     link_control = reader.read(0x10, 2) if has_link else reader.none(0x10, "no link: integrated in the root complex")
-    acs = _acs(data, source)
+    acs = _acs(data, source, short)
     return ConfigSpace(
         readable_bytes=known(len(data), source),
         port_type=known(_PORT_TYPES.get(port, f"type-{port}"), reader.name(2)),
@@ -177,9 +183,11 @@ class _Registers:
         return Fact(value, self.name(offset))
 
 
-def _acs(data: bytes, source: str) -> Fact[int]:
+def _acs(data: bytes, source: str, short: str) -> Fact[int]:
     if len(data) <= 256:
-        return unknown(source, f"{len(data)} bytes of config were read: no extended space")
+        if len(data) == 256 and find_capability(data, _PCI_EXPRESS)[0] is None:
+            return unknown(source, "no PCI Express capability, so no extended space was looked for")
+        return unknown(source, f"{len(data)} bytes of config were read: {short}")
     at = _acs_at(data)
     if at is None:
         return unknown(source, "no ACS capability")

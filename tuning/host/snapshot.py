@@ -71,10 +71,12 @@ class Written:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def open_root(path: Path | None, *, bounds: Bounds | None = None) -> HostRoot:
+def open_root(
+    path: Path | None, *, bounds: Bounds | None = None, named_by: str = "--root or HICACHECTL_ROOT"
+) -> HostRoot:
     """Open what `--root` names: None is the live host, else a folder, or an archive of a recorded host.
 
-    An archive is read into memory as untrusted data. Raises UsageError when it is neither, or broken.
+    An archive is read into memory as untrusted data. `named_by` says in errors what gave the name. Raises UsageError when it is neither, or broken.
     """
     if path is None:
         return HostRoot()
@@ -84,7 +86,10 @@ def open_root(path: Path | None, *, bounds: Bounds | None = None) -> HostRoot:
         return HostRoot(path, name=path.resolve().name or "/")
     if not path.exists():
         raise UsageError(
-            "there is no such folder or archive", where=str(path), why="--root or HICACHECTL_ROOT names it"
+            "there is no such folder or archive",
+            where=str(path),
+            why=f"{named_by} names it",
+            hint="name a folder, or an archive made with: hicachectl topo snapshot FILE.tar.zst",
         )
     return _from_tree(read_archive(path, bounds=bounds), path)
 

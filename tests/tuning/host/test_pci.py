@@ -307,6 +307,33 @@ def test_an_infiniband_folder_makes_a_nic_an_rdma_nic(tmp_path: Path) -> None:
     assert (device.kind, device.kind_rule, device.interfaces) == ("rdma-nic", "infiniband folder", ("irdma0", "eth2"))
 
 
+def test_interfaces_and_disks_of_a_virtio_function_are_one_level_down(tmp_path: Path) -> None:
+    for number, (code, name) in enumerate((("0x020000", "net/eth0"), ("0x010000", "block/vda"))):
+        folder = add_function(tmp_path, f"pci0000:00/0000:00:0{number + 2}.0", class_code=code, ids="1af4:1041")
+        (folder / f"virtio{number}" / name).mkdir(parents=True)
+    nic, disk = read_devices(HostRoot(tmp_path, name="t"))
+    assert (nic.kind, nic.interfaces) == ("nic", ("eth0",))
+    assert (disk.kind, disk.interfaces) == ("other", ("vda",))
+
+
+@pytest.mark.parametrize(
+    ("class_code", "express", "reason"),
+    [
+        ("0x120000", True, "256 bytes of config were read: no extended space, the file ends there"),
+        ("0x0c0330", True, "256 bytes of config were read: its extended space is not asked for: neither a port nor something that moves data"),
+        ("0x120000", False, "no PCI Express capability, so no extended space was looked for"),
+    ],
+)  # fmt: skip
+def test_why_the_extended_space_was_not_read_is_the_true_reason(
+    class_code: str, express: bool, reason: str, tmp_path: Path
+) -> None:
+    data = config() if express else bytes(256 * [1])[:6] + bytes(250)
+    whole = data[:256].ljust(256, b"\0") + (b"" if class_code == "0x120000" and express else bytes(3840))
+    ids = "1d22:3684" if class_code == "0x120000" else "1b21:2142"
+    add_function(tmp_path, AT, class_code=class_code, ids=ids, data=whole)
+    assert only(tmp_path).config.acs_control.reason == reason
+
+
 def test_an_unbound_function_says_so(tmp_path: Path) -> None:
     add_function(tmp_path, AT)
     device = only(tmp_path)
