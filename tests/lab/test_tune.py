@@ -145,6 +145,13 @@ def test_packet_order_waits_for_whoever_holds_an_accelerator_unless_told_that_it
     assert len(seen.writes()) == 16
 
 
+def test_under_prove_without_a_load_nothing_is_applied_and_each_item_says_why(told: Boot) -> None:
+    seen = told("hygon-8n8x", "held")
+    assert seen.results("prove") == {"not-tried": 8}
+    assert all("d2h-concurrent" in item["reason"] for item in seen.items("prove").values())
+    assert len(seen.writes()) == 16  # those of --online and its rollback
+
+
 def test_in_a_virtual_machine_registers_are_only_reported(told: Boot) -> None:
     seen = told("hygon-8n8x", "virtual")
     kinds = {(item["kind"], item["reason"] is not None) for item in seen.items("plan").values()}

@@ -91,9 +91,10 @@ def ordering() -> None:
 
 
 def held() -> None:
-    """A process has an accelerator's file open: packet order must wait; with --online it need not."""
+    """A process has an accelerator's file open: packet order must wait; with --online it need not. And --prove without a load."""
     Path("/dev/xpu0").touch()
     file = plan("plan", *IDO_ONLY)
+    apply("prove", file, "--prove")
     with open("/dev/xpu0"):
         apply("held", file)
         apply("online", file, "--online")
