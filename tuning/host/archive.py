@@ -145,7 +145,8 @@ class MemoryRoot(HostRoot):
 
     `refused`: why a (file | folder | link | there, path) could not be read when it was recorded. `listings`: the names of
     folders as they were, also of entries that were not recorded. `present`: paths that were there, no more known.
-    `probes`: facts that no file holds, by their place in the model. `collected_at`: UTC, when it was recorded.
+    `probes`: facts that no file holds, by their place in the model. `collected_at`: UTC, when it was recorded. `is_awake`:
+    sleeping devices were read too.
     """
 
     def __init__(
@@ -158,6 +159,7 @@ class MemoryRoot(HostRoot):
         present: frozenset[str] = frozenset(),
         probes: Mapping[str, Fact[Any]] | None = None,
         collected_at: str | None = None,
+        is_awake: bool = False,
     ) -> None:
         super().__init__(Path("/"), name=name)
         self.tree = tree
@@ -166,6 +168,7 @@ class MemoryRoot(HostRoot):
         self.present = present
         self.probes = probes or {}
         self.collected_at = collected_at
+        self.is_awake = is_awake
 
     def newest_s(self) -> float | None:
         """Newest date among the recorded files, seconds since 1970; None where the archive has none."""

@@ -38,8 +38,11 @@ _NO_FILE = "no such file"
 def read_devices(root: HostRoot, *, wake: bool = False) -> tuple[PciDevice, ...]:
     """Return every PCI function, by domain, bus, device and function; () where the folder cannot be listed.
 
-    `wake=True` also reads the config space and link of suspended functions, which wakes them. Changes nothing else.
+    `wake=True` also reads the config space and link of suspended functions, which wakes them; a recording in which they were
+    awake is read the same way. Changes nothing else.
     """
+    wake = wake or root.is_awake
+    root.touched.woken |= wake
     listed = root.names(DEVICES).value or ()
     reader = _Reader(root, wake)
     return tuple(reader.device(address) for address in sorted(filter(is_pci_address, listed), key=_sort_key))

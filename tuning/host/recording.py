@@ -27,6 +27,7 @@ class RecordingRoot(HostRoot):
         self.inner = inner
         self.touched = inner.touched
         self.probes = inner.probes
+        self.is_awake = inner.is_awake
         self.collected_at = inner.collected_at
         self.files: dict[str, bytes] = {}
         self.listings: dict[str, tuple[str, ...]] = {}

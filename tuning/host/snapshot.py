@@ -135,6 +135,7 @@ def _from_manifest(tree: Tree, manifest: dict[str, Any], name: str) -> MemoryRoo
         present=frozenset(map(str, manifest["present"])),
         probes={str(place): _fact(found) for place, found in probes.items()},
         collected_at=str(manifest["collected_at"]),
+        is_awake=manifest.get("awake") is True,
     )
 
 
@@ -237,6 +238,7 @@ def write_snapshot(
         "identifying": list(IDENTIFYING),
         "files": [asdict(member) for member in members],
         "links": [{"path": name.lstrip("/"), "target": target} for name, target in sorted(tree.links.items())],
+        "awake": recording.touched.woken,
         "refused": [{"kind": k, "path": p, "reason": reason} for (k, p), reason in sorted(recording.refused.items())],
         "present": list(recording.present),
         "listings": {folder: list(names) for folder, names in sorted(recording.listings.items())},
@@ -269,6 +271,7 @@ def _replayed(tree: Tree, recording: RecordingRoot, probes: Mapping[str, Fact[An
         listings=recording.listings,
         present=frozenset(recording.present),
         probes=probes,
+        is_awake=recording.touched.woken,
     )
 
 

@@ -7,18 +7,20 @@ import json
 import os
 import stat
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
-from hosts.builder import write_shape
-from hosts.shapes import SHAPES
+from hosts.builder import build_root, functions_changed, write_shape
+from hosts.shapes import SHAPES, describe
 
 from hicachectl.errors import UsageError
 from hicachectl.tuning.host.archive import Bounds, MemoryRoot
 from hicachectl.tuning.host.facts import Fact, unknown
 from hicachectl.tuning.host.flatten import flatten
+from hicachectl.tuning.host.pcie_caps import ASLEEP
 from hicachectl.tuning.host.places import facts_of, with_facts
 from hicachectl.tuning.host.read import read_machine
 from hicachectl.tuning.host.recording import NOT_RECORDED, RecordingRoot
@@ -29,9 +31,9 @@ ABOUT = {"tool_version": "0", "host": "h", "boot_id": None, "collected_at": "202
 LIVE_ONLY = {"numa/mempolicy_calls", "host/architecture", "memory/page_bytes", "host/virtualisation", "host/container"}
 
 
-def snap(root: HostRoot, path: Path, *, force: bool = False) -> tuple[Any, Written]:
+def snap(root: HostRoot, path: Path, *, force: bool = False, wake: bool = False) -> tuple[Any, Written]:
     recording = RecordingRoot(root)
-    machine = read_machine(recording)
+    machine = read_machine(recording, wake=wake)
     return machine, write_snapshot(path, recording, machine, topo=b"{}\n", about=ABOUT, force=force)
 
 
@@ -48,6 +50,29 @@ def test_a_replayed_snapshot_is_the_machine_that_was_recorded(name: str, tmp_pat
     assert again == machine
     assert flatten(again) == flatten(machine)
     assert written.probes == ()
+
+
+@pytest.mark.parametrize("left_out", [(), ("revision", "current_link_speed", "max_link_speed")], ids=["", "without-files"])
+@pytest.mark.parametrize("name", ["odd-links", "8n8x-4up16", "2n4x-plx"])
+def test_a_snapshot_of_woken_devices_replays_awake_and_holds_their_registers(
+    name: str, left_out: tuple[str, ...], tmp_path: Path
+) -> None:
+    spec = functions_changed(describe(name), lambda f: replace(f, runtime_status="suspended", left_out=left_out))
+    root = HostRoot(build_root(tmp_path / name, spec), name=name)
+    machine, written = snap(root, tmp_path / "x.tar.zst", wake=True)
+    assert read_machine(open_root(tmp_path / "x.tar.zst")) == machine
+    assert written.probes == ()
+    assert any(device.config.readable_bytes.is_known for device in machine.devices)
+    assert ASLEEP not in {device.config.readable_bytes.reason for device in machine.devices}
+    again, _ = snap(open_root(tmp_path / "x.tar.zst"), tmp_path / "y.tar.zst")
+    assert read_machine(open_root(tmp_path / "y.tar.zst")) == again == machine
+
+
+def test_a_snapshot_taken_without_waking_stays_asleep(tmp_path: Path) -> None:
+    machine, _ = snap(HostRoot(write_shape("odd-links", tmp_path / "h"), name="h"), tmp_path / "x.tar.zst")
+    again = read_machine(open_root(tmp_path / "x.tar.zst"))
+    assert again == machine
+    assert ASLEEP in {device.config.readable_bytes.reason for device in again.devices}
 
 
 def test_the_live_host_replays_and_only_what_no_file_holds_is_a_probe(tmp_path: Path) -> None:
