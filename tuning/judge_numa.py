@@ -159,7 +159,7 @@ def _policies(sight: Sight) -> Iterator[Finding]:
 def _low(sight: Sight) -> Iterator[Finding]:
     free = {node.id: _free(node) for node in sight.pool_nodes}
     values = list(known_values(free.values()))
-    if len(values) < 2 or len(values) < len(free):
+    if len(values) < 2 or len(values) < len(free) or sight.unread_nodes:
         return
     middle = median(values)
     for node, fact in free.items():
@@ -180,9 +180,9 @@ def _free(node: Node) -> Fact[int]:
 
 
 def _half(sight: Sight) -> Iterator[Finding]:
-    """Say how much memory strictly local binding reaches; only when every accelerator's node is known."""
+    """Say how much memory strictly local binding reaches; only when every accelerator's node and every node's memory is known."""
     nodes = {d.node.value for d in sight.accelerators}
-    if not sight.accelerators or None in nodes:
+    if not sight.accelerators or None in nodes or sight.unread_nodes:
         return
     local = [node for node in sight.pool_nodes if node.id in nodes]
     if not local or 2 * len(local) > len(sight.pool_nodes):
@@ -203,12 +203,14 @@ def _half(sight: Sight) -> Iterator[Finding]:
 def _cpuset(sight: Sight) -> Iterator[Finding]:
     numa = sight.machine.numa
     parts, sources = [], []
+    n_unread = sum(not node.memory_total_bytes.is_known for node in sight.online)
     for what, allowed, there in (
         ("memory nodes", numa.allowed_nodes, {node.id for node in sight.memory_nodes}),
         ("CPUs", numa.allowed_cpus, {cpu for node in sight.online for cpu in node.cpus.value or ()}),
     ):
         if allowed.value is not None and there - set(allowed.value):
-            parts.append(f"{len(there & set(allowed.value))} of the host's {len(there)} {what}")
+            more = f" ({n_unread} more not read)" if n_unread and what == "memory nodes" else ""
+            parts.append(f"{len(there & set(allowed.value))} of the host's {len(there)} {what}{more}")
             sources.append(allowed.source)
     if not parts:
         return
@@ -246,7 +248,7 @@ def _mempolicy(sight: Sight) -> Iterator[Finding]:
     if allowed.value is False:
         yield Finding(
             "HC-MEMPOLICY-DENIED",
-            "warn" if len(sight.memory_nodes) != 1 else "note",
+            "warn" if len(sight.memory_nodes) != 1 or sight.unread_nodes else "note",
             HOST,
             "set_mempolicy is refused (EPERM, wanted: allowed), so no pool can be bound to a node; a container needs "
             "CAP_SYS_NICE or a seccomp profile that lets it through",

@@ -273,7 +273,7 @@ def _placement_row(one: Placement) -> list[str | None]:
         f"{each / GIB:.1f}",
         f"{one.pool_bytes / GIB:.0f}",
         ranges(one.bytes_by_node),
-        f"{one.reached_bytes / GIB:.0f} of {one.installed_bytes / GIB:.0f}",
+        f"{one.reached_bytes / GIB:.0f} of {'?' if one.installed_bytes is None else format(one.installed_bytes / GIB, '.0f')}",
         "?" if distance is None else f"{distance:.1f}",
         "?" if remote is None else f"{remote:.0%}",
     ]

@@ -174,3 +174,19 @@ def test_a_limit_that_was_not_read_is_told_below_the_sizes() -> None:
 def test_every_recorded_topology_screen_is_drawn() -> None:
     ours = {f"{name}-{width}.txt" for name in DRAWN for width in WIDTHS}
     assert {path.name for path in FOLDER.glob("topo*.txt")} == ours
+
+
+def test_installed_memory_of_which_a_part_was_not_read_is_no_number() -> None:
+    whole = made_up()
+    first, *rest = whole.numa.nodes
+    lost_node = lost(first, "memory_total_bytes", "memory_free_bytes", "memory_available_bytes", "kind")
+    half = replace(whole, numa=replace(whole.numa, nodes=(lost_node, *rest)))
+    stream = io.StringIO()
+    screen = Screen(stream, width=120, ascii=True)
+    draw_topology(screen, Topology(half, (), flatten(half)["facts"], seen("made-up"), placements(half)))
+    assert "192 of ?" in stream.getvalue()
+    assert "of 192" not in stream.getvalue()
+    placed = flatten(half, (), placements(half))["placement"]
+    assert {one["installed_bytes"] for one in placed} == {None}
+    assert all("node 0" in one["installed_bytes_reason"] for one in placed)
+    assert "installed_bytes_reason" not in flatten(whole, (), placements(whole))["placement"][0]

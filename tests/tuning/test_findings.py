@@ -361,6 +361,42 @@ def test_a_fact_that_cannot_be_read_adds_no_code_but_those_that_say_so(whole: Ma
         assert after - before <= SAY_WHAT_IS_UNKNOWN, path
 
 
+@pytest.mark.parametrize("names", [("memory_total_bytes", "kind"), ("cpus", "kind")])
+def test_half_the_memory_is_not_counted_while_a_node_was_not_read(names: tuple[str, ...]) -> None:
+    value = on_node_zero()
+    assert of("HC-BIND-HALF", value)
+    first, *rest, last = value.numa.nodes
+    for nodes_read in ((lost(first, *names), *rest, last), (first, *rest, lost(last, *names))):
+        half = replace(value, numa=replace(value.numa, nodes=nodes_read))
+        assert of("HC-BIND-HALF", half) == []
+    outside = replace(
+        value, numa=change(replace(value.numa, nodes=(first, *rest, lost(last, *names))), allowed_nodes=(0, 1, 2))
+    )
+    assert "1 of 3 memory nodes" in of("HC-BIND-HALF", outside)[0].message
+
+
+def test_no_node_is_the_low_one_while_another_was_not_read() -> None:
+    low = {"memory_available_bytes": 20 * GIB}
+    assert of("HC-NODE-LOW", nodes(low))
+    first, *rest, last = nodes(low).numa.nodes
+    value = nodes(low)
+    assert (
+        of(
+            "HC-NODE-LOW",
+            replace(value, numa=replace(value.numa, nodes=(first, *rest, lost(last, "memory_total_bytes", "kind")))),
+        )
+        == []
+    )
+
+
+def test_a_cpuset_says_of_how_many_nodes_the_memory_was_not_read() -> None:
+    value = machine(numa={"allowed_nodes": (0, 1)})
+    first, *rest = value.numa.nodes
+    half = replace(value, numa=replace(value.numa, nodes=(lost(first, "memory_total_bytes"), *rest)))
+    assert "1 of the host's 3 memory nodes (1 more not read)" in of("HC-CPUSET", half)[0].message
+    assert "not read" not in of("HC-CPUSET", value)[0].message
+
+
 # -- weight by context ------------------------------------------------------------------------------------------------
 
 

@@ -52,7 +52,9 @@ def test_a_replayed_snapshot_is_the_machine_that_was_recorded(name: str, tmp_pat
     assert written.probes == ()
 
 
-@pytest.mark.parametrize("left_out", [(), ("revision", "current_link_speed", "max_link_speed")], ids=["", "without-files"])
+@pytest.mark.parametrize(
+    "left_out", [(), ("revision", "current_link_speed", "max_link_speed")], ids=["", "without-files"]
+)
 @pytest.mark.parametrize("name", ["odd-links", "8n8x-4up16", "2n4x-plx"])
 def test_a_snapshot_of_woken_devices_replays_awake_and_holds_their_registers(
     name: str, left_out: tuple[str, ...], tmp_path: Path
