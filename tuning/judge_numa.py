@@ -8,6 +8,7 @@ from statistics import median
 from hicachectl.tuning.finding import HOST, Finding, Severity, Sight, known_values, some
 from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.model import Node, PciDevice, SlotKind
+from hicachectl.tuning.host.uplinks import is_unidentified
 from hicachectl.units import format_bytes
 
 __all__ = ["judge_numa"]
@@ -99,6 +100,8 @@ def _far_nics(sight: Sight) -> Iterator[Finding]:
     numa, nics = sight.machine.numa, sight.rdma_nics
     if not nics or any(nic.node.value is None for nic in nics) or (numa.sockets.value or 0) < 2:
         return
+    if any(_may_be_rdma(device) for device in sight.machine.devices):
+        return  # it may be the near one
     by_node: dict[int, list[PciDevice]] = {}
     for device in sight.accelerators:
         if device.node.value is not None:
@@ -122,6 +125,15 @@ def _far_nics(sight: Sight) -> Iterator[Finding]:
             "hicachectl topo matrix",
             node.distances.source,
         )
+
+
+def _may_be_rdma(device: PciDevice) -> bool:
+    """Whether a function of another kind would be an RDMA NIC if what was not read of it said so."""
+    if device.kind not in (SlotKind.NIC, SlotKind.OTHER):
+        return False
+    interfaces = device.listed.get("interfaces")
+    unlisted = interfaces is not None and not interfaces.is_known
+    return unlisted or is_unidentified(device) or (device.kind == SlotKind.NIC and device.vendor.value is None)
 
 
 def _near_distance(node: Node, nodes_a_socket: Fact[int]) -> int | None:

@@ -259,7 +259,9 @@ def _sockets(sight: Sight) -> list[tuple[int, ...]]:
     ids = [node.id for node in sight.online if node.cpus.value]
     dark = next((node for node in sight.online if node.cpus.value is None), None)
     if dark is not None:
-        raise _Refused(f"which nodes form a socket is not known (node {dark.id}: {dark.cpus.reason}; {dark.cpus.source})")
+        raise _Refused(
+            f"which nodes form a socket is not known (node {dark.id}: {dark.cpus.reason}; {dark.cpus.source})"
+        )
     if numa.sockets.value is None or numa.nodes_a_socket.value is None:
         fact = numa.sockets if numa.sockets.value is None else numa.nodes_a_socket
         raise _Refused(f"which nodes form a socket is not known ({fact.reason})")

@@ -186,7 +186,7 @@ def _others(screen: Screen, machine: Machine, names: Names, notes: _Notes) -> No
     rows = [
         (
             names.of(d.address), d.address, names.uplink.get(d.address), node_text(d), d.kind, link_text(d.link),
-            " ".join(d.interfaces) or None, notes.about(d.address, names.of(d.address)),
+            " ".join((*d.interfaces, *_unlisted(d))) or None, notes.about(d.address, names.of(d.address)),
             word(d.driver, _none_or_unknown(d.driver)), _iommu(d), str(len(d.path)), word(d.name),
         )
         for d in shown
@@ -194,6 +194,11 @@ def _others(screen: Screen, machine: Machine, names: Names, notes: _Notes) -> No
     screen.table(Table(columns, rows))
     if len(found) > len(shown):
         screen.print(f"and {_count(len(found) - len(shown), 'virtual function')}: -o json")
+
+
+def _unlisted(device: PciDevice) -> tuple[str, ...]:
+    interfaces = device.listed.get("interfaces")
+    return ("?",) if interfaces is not None and not interfaces.is_known else ()
 
 
 def _nodes(screen: Screen, machine: Machine) -> None:

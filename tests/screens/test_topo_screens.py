@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from hosts.builder import write_shape
-from hosts.machines import accelerator, change, config, lost, paired, port
+from hosts.machines import accelerator, change, config, lost, nic, paired, port
 from hosts.machines import machine as made_up
 
 from hicachectl.envelope import Diagnostic, Severity
@@ -190,3 +190,17 @@ def test_installed_memory_of_which_a_part_was_not_read_is_no_number() -> None:
     assert {one["installed_bytes"] for one in placed} == {None}
     assert all("node 0" in one["installed_bytes_reason"] for one in placed)
     assert "installed_bytes_reason" not in flatten(whole, (), placements(whole))["placement"][0]
+
+
+def test_interfaces_that_were_not_read_are_no_empty_cell() -> None:
+    port_, card = "0000:50:01.0", nic("0000:51:00.0", "0000:50:01.0", node=0)
+    denied = {"interfaces": unknown("/sys/bus/pci/devices/0000:51:00.0/infiniband", "permission denied")}
+    for listed, cell in ((denied, "?"), ({}, "-")):
+        one = made_up(*made_up().devices, port(port_, node=0), change(card, listed=listed, interfaces=()))
+        stream = io.StringIO()
+        flat = flatten(one)
+        draw_topology(Screen(stream, width=120, ascii=True), Topology(one, (), flat["facts"], seen("made-up")))
+        (row,) = [line for line in stream.getvalue().splitlines() if line.startswith("N0 ")]
+        assert row.split()[-2] == cell
+        at = f"/devices/{len(one.devices) - 1}/interfaces"
+        assert flat["facts"].get(at, {}).get("reason") == ("permission denied" if listed else None)

@@ -397,6 +397,29 @@ def test_a_cpuset_says_of_how_many_nodes_the_memory_was_not_read() -> None:
     assert "not read" not in of("HC-CPUSET", value)[0].message
 
 
+@pytest.mark.parametrize(
+    "near",
+    [
+        {"kind": SlotKind.NIC, "listed": {"interfaces": unknown("/infiniband", "permission denied")}},
+        {"kind": SlotKind.NIC, "vendor": unknown("vendor", "permission denied")},
+        {"kind": SlotKind.OTHER, "class_code": unknown("class", "permission denied")},
+    ],
+)
+def test_no_nic_is_far_while_a_nearer_one_may_be_an_rdma_nic_and_was_not_read(near: dict[str, Any]) -> None:
+    far = with_nic(0)
+    assert of("HC-NIC-FAR", far)
+    second = nic("0000:61:00.0", "0000:60:01.0", node=3)
+    read = machine(*far.devices, port("0000:60:01.0", node=3), change(second, kind=SlotKind.NIC))
+    assert of("HC-NIC-FAR", read)
+    assert of("HC-NIC-FAR", machine(*far.devices, port("0000:60:01.0", node=3), change(second, **near))) == []
+
+
+def test_interfaces_that_may_not_be_listed_are_told_of() -> None:
+    denied = {"interfaces": unknown("/sys/bus/pci/devices/0000:51:00.0/infiniband", "permission denied")}
+    (found,) = of("HC-NEED-ROOT", with_nic(0, listed=denied))
+    assert found.subject == "/sys/bus/pci/devices/0000:51:00.0/infiniband"
+
+
 # -- weight by context ------------------------------------------------------------------------------------------------
 
 

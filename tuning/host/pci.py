@@ -102,10 +102,11 @@ class _Reader:
         if not asleep and folder.has("config"):
             header = read_config(self.root, config_path)
         revision = header_revision(header.value or b"", config_path) or folder.hex("revision", 2)
-        interfaces = tuple(name for kind in ("infiniband", "net") for name in folder.names(kind))
+        infiniband, net = folder.listing("infiniband"), folder.listing("net")
         found = classify(
             class_code.value, vendor.value, device.value,
-            revision=revision.value, has_infiniband=folder.has("infiniband") and bool(folder.names("infiniband")),
+            revision=revision.value, has_infiniband=None if infiniband.value is None else bool(infiniband.value),
+            infiniband_reason=infiniband.reason,
         )  # fmt: skip
         config = self._config(header, found.kind, class_code.value or "")
         path, host_bridge = _path(folder.target(), address)
@@ -141,7 +142,8 @@ class _Reader:
             parent=path[-1] if path else None,
             host_bridge=host_bridge,
             physical_function=physical,
-            interfaces=interfaces,
+            interfaces=(*(infiniband.value or ()), *(net.value or ())),
+            listed=_n_interfaces(infiniband, net),
         )
 
     def _runtime_status(self, folder: _Folder) -> Fact[str]:
@@ -228,8 +230,11 @@ class _Folder:
         path = f"{self.path}/{name}"
         return self.root.text(path) if self.has(name) else Fact(None, path, reason=_NO_FILE)
 
-    def names(self, name: str) -> tuple[str, ...]:
-        return self.root.names(f"{self.path}/{name}").value or () if self.has(name) else ()
+    def listing(self, name: str) -> Fact[tuple[str, ...]]:
+        """List a folder in it; one that is not there has no names, which is known."""
+        path = f"{self.path}/{name}"
+        found = self.root.names(path) if self.has(name) else Fact(None, path, reason=_NO_FILE)
+        return known((), path) if found.reason == _NO_FILE else found
 
     def target(self) -> Fact[str]:
         return self.root.link(self.path)
@@ -267,6 +272,16 @@ def _count(text: str) -> int | None:
 def _node(text: str) -> int | None:
     """-1 is how Linux writes that the firmware has no _PXM for the device: unknown, never node 0."""
     return _count(text)
+
+
+def _n_interfaces(*folders: Fact[tuple[str, ...]]) -> dict[str, Fact[int]]:
+    """Say how many interfaces there are, or why that is not known; nothing where no folder tells of any."""
+    unread = next((folder for folder in folders if folder.value is None), None)
+    if unread is not None:
+        return {"interfaces": Fact(None, unread.source, reason=unread.reason)}
+    told = [folder for folder in folders if folder.value]
+    source = ", ".join(folder.source for folder in told)
+    return {"interfaces": known(sum(len(folder.value or ()) for folder in told), source)} if told else {}
 
 
 def _subsystem(folder: _Folder) -> Fact[str]:

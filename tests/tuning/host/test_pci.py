@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pci_trees import add_function, config, link_files
 from shared_data import shared_path
 
-from hicachectl.tuning.host.facts import Fact
+from hicachectl.tuning.host.facts import Fact, unknown
 from hicachectl.tuning.host.model import PciDevice
 from hicachectl.tuning.host.pci import is_pci_address, parse_link_speed, parse_link_width, read_devices
 from hicachectl.tuning.host.pcie_caps import ASLEEP, GONE, NEEDS_ROOT
@@ -297,6 +297,38 @@ def test_a_virtual_function_names_its_physical_one(tmp_path: Path) -> None:
     (folder / "physfn").symlink_to("../0000:01:00.7")
     device = only(tmp_path)
     assert (device.is_vf.value, device.physical_function.value) == (True, "0000:01:00.7")
+
+
+class Denied(HostRoot):
+    """A recording of which some folders may not be listed."""
+
+    denied: tuple[str, ...] = ()
+
+    def names(self, path: str) -> Fact[tuple[str, ...]]:
+        return unknown(path, "permission denied") if path.endswith(self.denied) else super().names(path)
+
+
+@pytest.mark.parametrize(
+    ("denied", "kind", "rule", "interfaces"),
+    [
+        ((), "rdma-nic", "infiniband folder", ("irdma0", "eth2")),
+        (("/net",), "rdma-nic", "infiniband folder", ("irdma0",)),
+        (("/infiniband",), "nic", "base class 02; infiniband folder not read (permission denied)", ("eth2",)),
+    ],
+)
+def test_interfaces_that_may_not_be_listed_are_not_none(
+    denied: tuple[str, ...], kind: str, rule: str, interfaces: tuple[str, ...], tmp_path: Path
+) -> None:
+    folder = add_function(tmp_path, AT, class_code="0x020000", ids="8086:1592")
+    for name in ("infiniband/irdma0", "net/eth2"):
+        (folder / name).mkdir(parents=True)
+    root = Denied(tmp_path, name="t")
+    root.denied = denied
+    (device,) = read_devices(root)
+    assert (device.kind, device.kind_rule, device.interfaces) == (kind, rule, interfaces)
+    listed = device.listed["interfaces"]
+    assert (listed.value, listed.reason) == ((2, None) if not denied else (None, "permission denied"))
+    assert not denied or listed.source.endswith(denied)
 
 
 def test_an_infiniband_folder_makes_a_nic_an_rdma_nic(tmp_path: Path) -> None:
