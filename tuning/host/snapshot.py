@@ -157,6 +157,11 @@ def _tree_of_folder(folder: Path, bounds: Bounds) -> Tree:
             count += 1
             if count > bounds.members:
                 raise _too_large(folder, f"it has more than {bounds.members:,} members")
+            why = bounds.against_name(path) or bounds.against_tree(tree)
+            if why is None and at.is_symlink():
+                why = bounds.against_target(os.readlink(at))
+            if why is not None:
+                raise _too_large(folder, why)
             if at.is_symlink():
                 tree.add_link(path, os.readlink(at))
             elif at.is_dir():

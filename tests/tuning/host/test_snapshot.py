@@ -205,6 +205,8 @@ def test_hidden_folders_of_an_unpacked_snapshot_keep_their_dot(tmp_path: Path) -
         (Bounds(file_bytes=59), "/.hidden/sys/x has 60 bytes, over 59"),
         (Bounds(total_bytes=60), "more than 60 bytes"),
         (Bounds(members=3), "more than 3 members"),
+        (Bounds(depth=2), "a name has 3 parts, over 2: /.hidden/sys/x"),
+        (Bounds(path_bytes=20), "names of more than 20 bytes"),
     ],
 )
 def test_an_unpacked_snapshot_over_a_bound_is_refused_as_its_archive_is(
