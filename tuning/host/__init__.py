@@ -29,6 +29,7 @@ READING_ORDER: tuple[str, ...] = (
     "flatten",
     "diff",
     "snapshot",
+    "probes",
     "recording",
     "privacy",
     "aliases",

@@ -19,7 +19,7 @@ from hicachectl.tuning.host.facts import Fact, known, unknown
 from hicachectl.tuning.host.root import NO_SUCH_FILE, HostRoot
 from hicachectl.tuning.host.unpacking import Counted, opened, refused
 
-__all__ = ["Bounds", "MemoryRoot", "Tree", "read_archive"]
+__all__ = ["Bounds", "MemoryRoot", "Tree", "read_archive", "stays_inside"]
 
 _MAX_TIME_S = 1e11  # later than any clock's year
 _MAX_LINKS = 40  # as the kernel allows in one path
@@ -358,7 +358,7 @@ def _take(tree: Tree, tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path,
             raise refused(path, f"its member {member.name!r} is a folder and a file")
         tree.newest_s = max(tree.newest_s, float(member.mtime))
         tree.add_file(name, content)
-    elif member.issym() and parts and _stays_inside(name, member.linkname) and name not in tree.folders:
+    elif member.issym() and parts and stays_inside(name, member.linkname) and name not in tree.folders:
         tree.add_link(name, member.linkname)
     else:
         tree.skip("link that leads out" if member.issym() else "hard link" if member.islnk() else "special file")
@@ -369,7 +369,7 @@ def _refuse(why: str | None, path: Path) -> None:
         raise refused(path, why)
 
 
-def _stays_inside(name: str, target: str) -> bool:
+def stays_inside(name: str, target: str) -> bool:
     """Whether a relative link, read by its words alone, stays under the archive's top. Pure."""
     depth = name.count("/") - 1
     if target.startswith("/") or not target:
