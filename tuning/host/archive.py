@@ -193,7 +193,7 @@ class Tree:
 class MemoryRoot(HostRoot):
     """A recorded host held in memory.
 
-    `refused`: why a (file | folder | link | there, path) could not be read when it was recorded. `listings`: the names of
+    `refused`: why a (file | piece at OFFSET | folder | link | there, path) could not be read when it was recorded. `listings`: the names of
     folders as they were, also of entries that were not recorded. `present`: paths that were there, no more known.
     `probes`: facts that no file holds, by their place in the model. `collected_at`: UTC, when it was recorded. `is_awake`:
     sleeping devices were read too.
@@ -249,8 +249,9 @@ class MemoryRoot(HostRoot):
 
     def piece(self, path: str, offset: int, n_bytes: int) -> Fact[bytes]:
         """Read up to `n_bytes` at an offset of a recorded file."""
-        if ("piece", path) in self.refused:
-            return unknown(path, self.refused["piece", path])
+        kind = f"piece at {offset:#x}"
+        if (kind, path) in self.refused:
+            return unknown(path, self.refused[kind, path])
         return self.data(path, offset + n_bytes).then(lambda found: found[offset:])
 
     def names(self, path: str) -> Fact[tuple[str, ...]]:
@@ -310,7 +311,7 @@ def read_archive(path: Path, *, bounds: Bounds | None = None) -> Tree:
                     raise refused(path, f"it has more than {limits.members:,} members")
                 _take(tree, tar, member, path, limits)
                 _refuse(limits.against_tree(tree), path)
-                tar.members.clear()  # it keeps every header it read
+                cast(Any, tar).members.clear()  # it keeps every header it read
             _check_end(tar, stream, path)
     except (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError) as error:
         raise refused(path, f"it cannot be read: {error}") from error

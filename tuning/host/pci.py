@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hicachectl.tuning.host.accelerators import classify
-from hicachectl.tuning.host.config_file import header_revision, header_subsystem, read_config, with_extended
+from hicachectl.tuning.host.config_file import Extended, header_revision, header_subsystem, read_config, with_extended
 from hicachectl.tuning.host.facts import Confidence, Fact, known, unknown
 from hicachectl.tuning.host.id_lists import parse_id_list, parse_id_mask
 from hicachectl.tuning.host.model import ConfigSpace, Link, PciDevice, SlotKind
@@ -156,10 +156,10 @@ class _Reader:
         """Decode what was read; access control is looked for where it matters: ports and functions that move data."""
         if header.value is None:
             return unread_config(header.source, header.reason or "")
-        data = header.value
+        extended = Extended(header.value)
         if kind != SlotKind.OTHER and (kind != SlotKind.BRIDGE or class_code.startswith("0604")):
-            data = with_extended(self.root, header.source, data)
-        return decode_config(data, header.source)
+            extended = with_extended(self.root, header.source, header.value)
+        return decode_config(extended.data, header.source, cut=extended.cut)
 
     def _locality(self, folder: _Folder) -> tuple[Fact[int], Fact[tuple[int, ...]], Fact[tuple[int, ...]]]:
         node = folder.text("numa_node").then(_node, why_not="firmware gives no node")

@@ -43,11 +43,12 @@ _ACS_REDIRECT = 0x0C
 it passes on what another port's redirect sends up."""
 
 
-def decode_config(data: bytes, source: str = "config") -> ConfigSpace:
+def decode_config(data: bytes, source: str = "config", *, cut: str | None = None) -> ConfigSpace:
     """Decode the bytes a config file gave, any number of them with any content. Pure; never raises, never looks outside.
 
     `source` is the file's path; each fact's source is that plus the register. What the bytes do not hold is unknown
     with the reason: 64 bytes need root, all ones are a device that is gone, a version 1 capability has no Device Control 2.
+    `cut` says why the extended capabilities were not read to their end: what may be there is unknown for that reason.
     """
     if data and data.count(0xFF) == len(data):
         return unread_config(source, GONE)
@@ -58,7 +59,7 @@ def decode_config(data: bytes, source: str = "config") -> ConfigSpace:
     at, why = find_capability(data, _PCI_EXPRESS)
     if at is None or at + 4 > len(data):
         return unread_config(source, why or "capability lies outside what was read", known(len(data), source), data)
-    return _decode(data, at, source)
+    return _decode(data, at, source, cut)
 
 
 def unread_config(source: str, reason: str, readable: Fact[int] | None = None, data: bytes = b"") -> ConfigSpace:
@@ -97,7 +98,7 @@ def find_capability(data: bytes, wanted: int) -> tuple[int | None, str | None]:
     return None, f"capability list has no end within {_MAX_STEPS} steps"
 
 
-def _decode(data: bytes, at: int, source: str) -> ConfigSpace:
+def _decode(data: bytes, at: int, source: str, cut: str | None) -> ConfigSpace:
     flags = _word(data, at + 2) or 0
     version, port = flags & 0xF, flags >> 4 & 0xF
     reader = _Registers(data, at, source)
@@ -109,7 +110,7 @@ def _decode(data: bytes, at: int, source: str) -> ConfigSpace:
         capabilities_2 = control_2 = none
     has_link = port not in _NO_LINK
     link_control = reader.read(0x10, 2) if has_link else reader.none(0x10, "no link: integrated in the root complex")
-    acs = _acs(data, source)
+    acs: Fact[int] = _acs(data, source) if cut is None else unknown(source, cut)
     return ConfigSpace(
         readable_bytes=known(len(data), source),
         port_type=known(_PORT_TYPES.get(port, f"type-{port}"), reader.name(2)),
@@ -183,6 +184,8 @@ def _acs(data: bytes, source: str) -> Fact[int]:
     at = _acs_at(data)
     if at is None:
         return unknown(source, "no ACS capability")
+    if at + 4 > len(data) or data[at : at + 4] == b"\xff" * 4:
+        return unknown(source, GONE if at + 4 <= len(data) else "register lies outside what was read")
     control = _word(data, at + 6)
     if control is None:
         return unknown(source, "register lies outside what was read")
@@ -190,17 +193,17 @@ def _acs(data: bytes, source: str) -> Fact[int]:
 
 
 def _acs_at(data: bytes) -> int | None:
-    """Walk the extended capabilities to the one of access control."""
+    """Walk the extended capabilities to the one of access control, or to where it may be and cannot be read."""
     at, walked = 0x100, set()
     for _ in range(_MAX_EXTENDED_STEPS):
-        if at in walked or at < 0x100 or at + 4 > len(data):
+        if at in walked or at < 0x100:
             return None
         walked.add(at)
         header = int.from_bytes(data[at : at + 4], "little")
-        if header in (0, 0xFFFFFFFF):
-            return None
-        if header & 0xFFFF == _ACS:
+        if at + 4 > len(data) or header == 0xFFFFFFFF or header & 0xFFFF == _ACS:
             return at
+        if header == 0:
+            return None
         at = header >> 20 & 0xFFC
     return None
 

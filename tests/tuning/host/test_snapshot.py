@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 import zstandard
-from hosts.builder import build_root, functions_changed, write_shape
+from hosts.builder import Function, build_root, functions_changed, write_shape
 from hosts.shapes import SHAPES, describe
 
 from hicachectl.errors import UsageError
 from hicachectl.tuning.host.archive import Bounds, MemoryRoot
-from hicachectl.tuning.host.facts import Fact, unknown
+from hicachectl.tuning.host.facts import Fact, known, unknown
 from hicachectl.tuning.host.flatten import flatten
 from hicachectl.tuning.host.pcie_caps import ASLEEP
 from hicachectl.tuning.host.places import facts_of, with_facts
@@ -79,6 +79,53 @@ def test_a_snapshot_taken_without_waking_stays_asleep(tmp_path: Path) -> None:
     again = read_machine(open_root(tmp_path / "x.tar.zst"))
     assert again == machine
     assert ASLEEP in {device.config.readable_bytes.reason for device in again.devices}
+
+
+class Leaving(HostRoot):
+    """A host whose card goes after so many looks at it: the files are gone, refuse, or the registers are all ones."""
+
+    how, n_looks, card = "", 0, "/sys/bus/pci/devices/0000:22:00.0"
+
+    def _gone(self, path: str) -> bool:
+        self.n_looks -= path.startswith(self.card)
+        return path.startswith(self.card) and self.n_looks < 0
+
+    def _lost(self, path: str) -> Fact[Any]:
+        if self.how == "missing":
+            self.touched.missing.add(path)
+        return unknown(path, "no such file" if self.how == "missing" else "No such device")
+
+    def data(self, path: str, n_bytes: int) -> Any:
+        return self._lost(path) if self._gone(path) and self.how != "ones" else super().data(path, n_bytes)
+
+    def piece(self, path: str, offset: int, n_bytes: int) -> Any:
+        gone = self._gone(path)
+        if gone and self.how == "ones":
+            return known(b"\xff" * n_bytes, path)
+        return self._lost(path) if gone else super().piece(path, offset, n_bytes)
+
+    def names(self, path: str) -> Any:
+        return self._lost(path) if self._gone(path) and self.how != "ones" else super().names(path)
+
+    def link(self, path: str) -> Any:
+        return self._lost(path) if self._gone(path) and self.how != "ones" else super().link(path)
+
+
+@pytest.mark.parametrize("how", ["missing", "refused", "ones"])
+def test_a_snapshot_of_a_host_that_a_card_leaves_meanwhile_replays_too(how: str, tmp_path: Path) -> None:
+    host = build_root(tmp_path / "h", functions_changed(describe("8n8x-4up16"), with_access_control))
+    for n_looks in range(20):
+        root = Leaving(host, name="h")
+        root.how, root.n_looks = how, n_looks
+        machine, written = snap(root, tmp_path / "x.tar.zst", force=True)
+        assert read_machine(open_root(tmp_path / "x.tar.zst")) == machine
+        assert written.probes == ()
+
+
+def with_access_control(function: Function) -> Function:
+    if function.pcie is None or function.pcie.port_type != "downstream":
+        return function
+    return replace(function, pcie=replace(function.pcie, acs_control=0x1D))
 
 
 def test_the_live_host_replays_and_only_what_no_file_holds_is_a_probe(tmp_path: Path) -> None:
@@ -163,6 +210,20 @@ def test_a_recording_answers_the_same_when_the_host_moves_on(tmp_path: Path) -> 
     assert recording.text("/proc/meminfo") == first
     assert recording.data("/proc/meminfo", 3).value == b"Mem"
     assert recording.contents()["/proc/meminfo"] == b"MemFree: 1 kB\n"
+
+
+def test_what_was_refused_once_is_not_asked_again(tmp_path: Path) -> None:
+    class Flapping(HostRoot):
+        n_asked = 0
+
+        def data(self, path: str, n_bytes: int) -> Any:
+            self.n_asked += 1
+            return unknown(path, "Input/output error") if self.n_asked == 1 else super().data(path, n_bytes)
+
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemFree: 1 kB\n")
+    recording = RecordingRoot(Flapping(tmp_path, name="h"))
+    assert {recording.text("/proc/meminfo").reason for _ in range(3)} == {"Input/output error"}
 
 
 def test_what_could_not_be_read_gives_the_same_reason_again(tmp_path: Path) -> None:
