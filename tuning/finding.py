@@ -15,6 +15,7 @@ from typing import Literal
 
 from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.model import Machine, Node, PciDevice, SlotKind, Uplink
+from hicachectl.tuning.host.uplinks import is_unidentified
 
 __all__ = ["HOST", "Finding", "PathLink", "Severity", "Sight", "known_values", "some"]
 
@@ -90,6 +91,12 @@ class Sight:
             for node in self.memory_nodes
             if node.kind.value not in (None, "device-memory", "cpu-less") and (allowed is None or node.id in allowed)
         )
+
+    @cached_property
+    def unidentified(self) -> tuple[PciDevice, ...]:
+        """Functions that may be accelerators: what they are was not read, and nothing lies below them."""
+        above = {device.parent for device in self.machine.devices}
+        return tuple(d for d in self.machine.devices if is_unidentified(d) and d.address not in above)
 
     @cached_property
     def unread_nodes(self) -> tuple[Node, ...]:

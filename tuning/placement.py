@@ -159,6 +159,13 @@ def _unknown(sight: Sight) -> Iterator[str]:
     if sight.unread_memory is not None:
         yield f"memory is not known of {_because(sight.unread_memory)}: pools leave it out, and more may be installed"
 
+    if sight.unidentified:
+        named, first = some(d.address for d in sight.unidentified), sight.unidentified[0]
+        missing = next(fact for fact in (first.class_code, first.vendor, first.device) if not fact.is_known)
+        verb = "is an accelerator" if len(sight.unidentified) == 1 else "are accelerators"
+        why = f"{missing.reason}; {missing.source}"
+        yield f"whether {named} {verb} is not known ({why}): pools are for {len(sight.accelerators)}"
+
 
 def _because(reason: str) -> str:
     """Turn "node 1: why" into "node 1 (why)". Pure."""

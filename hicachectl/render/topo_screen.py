@@ -27,6 +27,7 @@ from hicachectl.render.topo_words import (
 from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.model import Machine, PciDevice, SlotKind, Uplink
 from hicachectl.tuning.host.uplinks import is_unidentified
+from hicachectl.tuning.judge_ordering import redirects
 from hicachectl.tuning.placement import Placement
 from hicachectl.units import GIB
 
@@ -109,7 +110,10 @@ def _uplinks(machine: Machine, names: Names, notes: _Notes) -> Table:
 
 def _uplink_row(uplink: Uplink, devices: Mapping[str, PciDevice], names: Names, notes: _Notes) -> list[str | None]:
     over = uplink.oversubscription.value
-    configs = [devices[address].config for address in uplink.accelerators if address in devices]
+    members = [devices[address] for address in uplink.accelerators if address in devices]
+    configs = [
+        device.config for device in members if not device.is_vf.value
+    ]  # a virtual function has no bits of its own
     return [
         uplink.id,
         uplink.port,
@@ -355,8 +359,10 @@ def _none_or_unknown(fact: Fact[Any]) -> str:
 
 
 def _acs(device: PciDevice, ports: Mapping[str, PciDevice]) -> str:
-    """Whether a port on the way sends peer traffic up to the root complex."""
-    states = [ports[address].config.acs_redirect.value if address in ports else None for address in device.path]
+    """Whether a port of a switch on the way sends peer traffic up to the root complex."""
+    if len(device.path) < 2:
+        return "no switch"
+    states = [redirects(ports[address]) if address in ports else None for address in device.path[1:]]
     return "redirect" if True in states else "?" if None in states else "direct"
 
 

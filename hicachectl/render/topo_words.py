@@ -12,7 +12,7 @@ from hicachectl.units import GIB
 
 __all__ = ["Names", "gib", "ido", "is_absent", "link_text", "names_of", "node_text", "on_off", "ranges", "rate", "word"]
 
-_GENERATIONS = {2.5: "1", 5.0: "2", 8.0: "3", 16.0: "4", 32.0: "5", 64.0: "6"}
+_GENERATIONS = {2.5: "1", 5.0: "2", 8.0: "3", 16.0: "4", 32.0: "5", 64.0: "6", 128.0: "7"}
 
 _NOTHING_THERE = (
     "no limit", "unlimited", "on a root bus", "no SR-IOV", "no driver bound", "no IOMMU group", "not a virtual function",

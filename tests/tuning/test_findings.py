@@ -507,6 +507,20 @@ def test_cards_of_a_narrower_uplink_below_are_not_counted_as_unread() -> None:
     assert "not known" not in found.message and "could not be read" not in found.message
 
 
+def test_an_uplink_that_is_off_says_what_else_behind_it_was_not_identified() -> None:
+    pair = paired(*[{"ido_request": False}] * 2)
+    (one,) = pair.uplinks
+    stranger = change(
+        device("0000:25:00.0", "0000:20:01.0"), kind=SlotKind.OTHER, class_code=unknown("class", "permission denied")
+    )
+    more = replace(
+        pair, devices=(*pair.devices, stranger), uplinks=(replace(one, shared_by=(*one.shared_by, stranger.address)),)
+    )
+    (found,) = of("HC-IDO-OFF", more)
+    assert found.message.endswith("; what 0000:25:00.0 is was not read (permission denied)")
+    assert "was not read" not in of("HC-IDO-OFF", pair)[0].message
+
+
 def test_the_bits_of_a_virtual_function_are_not_judged() -> None:
     assert of("HC-IDO-OFF", card(is_vf=True, config=config(ido_request=False))) == []
 

@@ -8,7 +8,7 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from hosts.machines import GIB, accelerator, change, four_nodes, lost, machine, node, port, unread, uplink
+from hosts.machines import GIB, accelerator, change, device, four_nodes, lost, machine, node, port, unread, uplink
 
 from hicachectl.tuning.assignment import cheapest_assignment
 from hicachectl.tuning.host.facts import unknown
@@ -308,6 +308,16 @@ def test_what_is_installed_is_not_zero_where_the_nodes_could_not_be_listed() -> 
     assert (found.installed_bytes, found.installed_reason) == (
         None, "nodes: permission denied (/sys/devices/system/node)"
     )  # fmt: skip
+
+
+def test_pools_say_which_functions_may_be_accelerators_too() -> None:
+    value = machine()
+    stranger = device("0000:71:00.0", "0000:70:01.0", kind="other", class_code=unknown("class", "permission denied"))
+    found = place(machine(*value.devices, port("0000:70:01.0"), stranger), Policy.INTERLEAVE)
+    (term,) = found.unknown
+    assert term == "whether 0000:71:00.0 is an accelerator is not known (permission denied; class): pools are for 4"
+    gone = change(stranger, kind="accelerator")
+    assert place(machine(*value.devices, port("0000:70:01.0"), gone), Policy.INTERLEAVE).unknown == ()
 
 
 def test_cards_whose_share_of_an_uplink_is_not_known_are_not_left_out_of_the_count() -> None:

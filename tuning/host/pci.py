@@ -15,7 +15,7 @@ from hicachectl.tuning.host.facts import Confidence, Fact, known, unknown
 from hicachectl.tuning.host.id_lists import parse_id_list, parse_id_mask
 from hicachectl.tuning.host.model import ConfigSpace, Link, PciDevice, SlotKind
 from hicachectl.tuning.host.pci_ids import PciNames
-from hicachectl.tuning.host.pcie_caps import ASLEEP, SPEEDS_GT_S, WIDTHS, decode_config, unread_config
+from hicachectl.tuning.host.pcie_caps import ASLEEP, SPEEDS_GT_S, WIDTHS, decode_config, of_virtual, unread_config
 from hicachectl.tuning.host.root import HostRoot
 
 __all__ = ["DEVICES", "is_pci_address", "parse_link_speed", "parse_link_width", "read_devices"]
@@ -113,6 +113,8 @@ class _Reader:
         node, node_fallback, local_cpus = self._locality(folder)
         group, domain = self._iommu(folder)
         is_vf, physical = _virtual(folder)
+        if is_vf.value:
+            config = of_virtual(config, physical.value)
         return PciDevice(
             address=address,
             class_code=class_code,

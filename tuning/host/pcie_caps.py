@@ -7,12 +7,23 @@ with pciutils `lib/header.h` on every bit both define. Nothing here reads or wri
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from hicachectl.tuning.host.facts import Fact, known, unknown
 from hicachectl.tuning.host.model import ConfigSpace, Link
 
-__all__ = ["ASLEEP", "GONE", "NEEDS_ROOT", "SPEEDS_GT_S", "WIDTHS", "decode_config", "find_capability", "unread_config"]
+__all__ = [
+    "ASLEEP",
+    "GONE",
+    "NEEDS_ROOT",
+    "SPEEDS_GT_S",
+    "WIDTHS",
+    "decode_config",
+    "find_capability",
+    "of_virtual",
+    "unread_config",
+]
 
 T = TypeVar("T")
 
@@ -32,6 +43,9 @@ _PORT_TYPES = {
     9: "rc-endpoint", 10: "event-collector",
 }  # fmt: skip
 _NO_LINK = frozenset((9, 10))
+_RESERVED_IN_VIRTUAL = (
+    "ido_request", "ido_completion", "relaxed_ordering", "max_payload_bytes", "max_read_request_bytes",
+)  # fmt: skip
 _ASPM = ("off", "L0s", "L1", "L0s L1")
 _STATUS, _HEADER_TYPE, _FIRST_POINTER = 0x06, 0x0E, 0x34
 _CAPABILITY_LIST = 1 << 4
@@ -74,6 +88,19 @@ def unread_config(source: str, reason: str, readable: Fact[int] | None = None, d
         transactions_pending=nothing, link=Link(nothing, nothing, nothing, nothing), device_control=nothing,
         device_control_2=nothing, device_capabilities_2=nothing, acs_at=_acs_at(data) if acs.is_known else None,
     )  # fmt: skip
+
+
+def of_virtual(config: ConfigSpace, physical: str | None) -> ConfigSpace:
+    """Return a virtual function's config space without the bits that are reserved in it: there 0 is no answer. Pure.
+
+    Payload, read request and relaxed ordering: Linux drivers/pci/probe.c, pci_configure_mps, pci_configure_relaxed_ordering;
+    ID-based ordering is taken to be like relaxed ordering (docs/facts.md#ordering). The physical function's bits count for all of its functions.
+    """
+    reason = f"nothing there: reserved in a virtual function, see {physical or 'its physical function'}"
+    bits = {name: getattr(config, name) for name in _RESERVED_IN_VIRTUAL}
+    return replace(
+        config, **{name: Fact(None, fact.source, reason=reason) for name, fact in bits.items() if fact.is_known}
+    )
 
 
 def find_capability(data: bytes, wanted: int) -> tuple[int | None, str | None]:

@@ -398,6 +398,24 @@ def test_interfaces_that_may_not_be_listed_are_not_none(
     assert not denied or listed.source.endswith(denied)
 
 
+def test_the_ordering_bits_of_a_virtual_function_are_no_answer(tmp_path: Path) -> None:
+    folder = add_function(tmp_path, AT)
+    (folder / "config").write_bytes(config(devctl2=0, devctl=0))
+    assert only(tmp_path).config.ido_request.value is False
+    (folder / "physfn").symlink_to("../0000:01:00.7")
+    space = only(tmp_path).config
+    for fact in (
+        space.ido_request,
+        space.ido_completion,
+        space.relaxed_ordering,
+        space.max_payload_bytes,
+        space.max_read_request_bytes,
+    ):
+        assert fact.value is None
+        assert fact.reason == "nothing there: reserved in a virtual function, see 0000:01:00.7"
+    assert space.device_control_2.value == 0
+
+
 def test_an_infiniband_folder_makes_a_nic_an_rdma_nic(tmp_path: Path) -> None:
     folder = add_function(tmp_path, AT, class_code="0x020000", ids="8086:1592")
     for name in ("infiniband/irdma0", "net/eth2"):
