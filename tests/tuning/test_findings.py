@@ -679,6 +679,62 @@ def test_whether_a_pool_fits_is_not_known_while_a_node_was_not_read() -> None:
     assert all_there.severity == "warn" and "900.0 GiB available of 1.0 TiB on the host" in all_there.message
 
 
+DENIED = unknown("/sys/kernel/mm/hugepages", "permission denied")
+
+
+def test_reserved_pages_that_were_not_read_are_not_none() -> None:
+    (found,) = of("HC-PIN-LARGE", large(256, 100, hugetlb_free_bytes=DENIED, hugetlb_bytes=DENIED))
+    assert found.severity == "note"
+    assert "fits is not known (free hugetlb pages: permission denied; 400.0 GiB available" in found.message
+    assert "? in free hugetlb pages" in found.message
+    (fits,) = of("HC-PIN-LARGE", large(256, 225, hugetlb_free_bytes=DENIED, hugetlb_bytes=DENIED))
+    assert fits.severity == "warn"
+    for held in (0, 100 * GIB):  # what is free is no more than what is held
+        (small,) = of("HC-PIN-LARGE", large(256, 100, hugetlb_free_bytes=DENIED, hugetlb_bytes=held))
+        assert "does not fit now (400.0 GiB available" in small.message
+    no_file = unknown("/sys/kernel/mm/hugepages", "no such file")
+    (none,) = of(
+        "HC-PIN-LARGE", large(256, 100, hugetlb_free_bytes=no_file, hugetlb_bytes=no_file, listed={"hugetlb": no_file})
+    )
+    assert "does not fit now (400.0 GiB available" in none.message  # a kernel without them
+
+
+@pytest.mark.parametrize("huge", [0, 520 * GIB])
+def test_a_pool_fits_on_no_nodes_that_this_process_may_not_be_allowed(huge: int) -> None:
+    status = unknown("/proc/self/status", "permission denied")
+    value = large(256, 225, hugetlb_free_bytes=huge, hugetlb_bytes=huge)
+    blind = replace(value, numa=change(value.numa, allowed_nodes=status))
+    (found,) = of("HC-PIN-LARGE", blind)
+    assert found.severity == "note"
+    assert "fits is not known (nodes of this process: permission denied; 900.0 GiB" in found.message
+    small = large(256, 100)
+    (certain,) = of("HC-PIN-LARGE", replace(small, numa=change(small.numa, allowed_nodes=status)))
+    assert "does not fit now" in certain.message
+    one = replace(
+        blind,
+        numa=replace(
+            blind.numa,
+            nodes=(change(blind.numa.nodes[0], memory_total_bytes=1024 * GIB, memory_available_bytes=900 * GIB),),
+        ),
+    )
+    assert weights("HC-PIN-LARGE", one) == ["warn"]
+
+
+def test_nodes_that_could_not_be_listed_are_not_a_host_without_them() -> None:
+    folder = "/sys/devices/system/node"
+    for reason, severity in (("permission denied", "note"), ("no such file", "warn")):
+        value = nodeless()
+        value = replace(value, numa=replace(value.numa, listed={"nodes": unknown(folder, reason)}))
+        (found,) = of("HC-PIN-LARGE", value)
+        assert found.severity == severity
+        assert ("fits is not known (nodes: permission denied" in found.message) == (severity == "note")
+
+
+def test_where_no_node_takes_a_pool_none_is_said_to_fit() -> None:
+    value = large(300, 290, *["device-memory"] * 4)
+    assert of("HC-PIN-LARGE", value) == []
+
+
 # -- order ------------------------------------------------------------------------------------------------------------
 
 
