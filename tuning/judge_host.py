@@ -108,7 +108,7 @@ def _need_root(sight: Sight) -> Iterator[Finding]:
             "HC-NEED-ROOT",
             "note",
             denied[0],
-            f"permission denied for {len(denied)} files, so what they say is not known: {some(denied)}",
+            f"permission denied for {len(denied)} file{'s' if len(denied) > 1 else ''}, so what they say is not known: {some(denied)}",
             advice,
             denied[0],
         )

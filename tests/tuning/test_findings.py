@@ -679,6 +679,15 @@ def test_whether_a_pool_fits_is_not_known_while_a_node_was_not_read() -> None:
     assert all_there.severity == "warn" and "900.0 GiB available of 1.0 TiB on the host" in all_there.message
 
 
+def test_files_that_are_denied_are_counted_in_words_that_fit() -> None:
+    one = card(vendor=unknown("/a/vendor", "permission denied"))
+    two = with_device(one, CARD, device=unknown("/a/device", "permission denied"))
+    (found,) = of("HC-NEED-ROOT", one)
+    assert "permission denied for 1 file, so what they say is not known: /a/vendor" in found.message
+    (found,) = of("HC-NEED-ROOT", two)
+    assert "permission denied for 2 files, so what they say is not known: /a/device and /a/vendor" in found.message
+
+
 DENIED = unknown("/sys/kernel/mm/hugepages", "permission denied")
 
 
