@@ -53,4 +53,5 @@ def _cell(value: Any) -> str:
 
         text = json.dumps(value, ensure_ascii=False) if value else ""
         return text if printable(text) == text else json.dumps(value).replace("\x7f", "\\u007f")
-    return printable(str(value).replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r"))
+    text = str(value).replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+    return text if text.isascii() and text.isprintable() else printable(text)
