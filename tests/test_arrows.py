@@ -86,6 +86,7 @@ WORDS = {
     "hicachectl.runtime.reasons",
     "hicachectl.tuning.host.facts",
     "hicachectl.tuning.host.model",
+    "hicachectl.tuning.host.uplinks",
     *(f"hicachectl.tuning.{name}" for name in ("target", "choices", "item", "sight", "outcome", "recipe")),
 }  # values, enums and names only; held to the same rules
 FROM_YAML = {"hicachectl.tuning.recipe_fields", "hicachectl.tuning.recipe_parse"}  # a parsed document, as a value

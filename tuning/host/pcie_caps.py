@@ -97,10 +97,9 @@ def of_virtual(config: ConfigSpace, physical: str | None) -> ConfigSpace:
     ID-based ordering is taken to be like relaxed ordering (docs/facts.md#ordering). The physical function's bits count for all of its functions.
     """
     reason = f"nothing there: reserved in a virtual function, see {physical or 'its physical function'}"
-    bits = {name: getattr(config, name) for name in _RESERVED_IN_VIRTUAL}
-    return replace(
-        config, **{name: Fact(None, fact.source, reason=reason) for name, fact in bits.items() if fact.is_known}
-    )
+    facts = ((name, getattr(config, name)) for name in _RESERVED_IN_VIRTUAL)
+    unknowns: dict[str, Any] = {name: Fact(None, fact.source, reason=reason) for name, fact in facts if fact.is_known}
+    return replace(config, **unknowns)
 
 
 def find_capability(data: bytes, wanted: int) -> tuple[int | None, str | None]:
