@@ -178,7 +178,7 @@ class Context:
         if self.root is not None:
             if changes_host:
                 self.refuse_root(f"hicachectl {command}")
-            if not self.root.exists():
+            if not _is_there(self.root):
                 raise UsageError(
                     "there is no such folder or archive", where=str(self.root), why="--root or HICACHECTL_ROOT names it"
                 )
@@ -219,7 +219,7 @@ class Context:
             )
             if error.code == "HC-OUTPUT" and error.where == str(self.output.file):
                 self.output.file = None
-            root = self.root if self.root is None or self.root.is_dir() else None
+            root = self.root if self.root is None or os.path.isdir(self.root) else None
             origin = read_origin(root)  # an archive may be what failed: only its name is known then
             if self.root is not None and root is None:
                 origin = Origin(
@@ -290,6 +290,20 @@ def read_origin(root: Path | None, *, now: datetime | None = None) -> Origin:
         source="live" if root is None else root.resolve().name,
         unknown=unknown,
     )
+
+
+def _is_there(root: Path) -> bool:
+    """Whether --root names something. Raises UsageError where that may not be looked at, or no file can have the name."""
+    try:
+        return root.exists()
+    except OSError as error:
+        name = str(root)
+        raise UsageError(
+            "cannot read it",
+            where=name if len(name) <= 200 else f"{name[:200]}...",
+            why=f"{error.strerror}; --root or HICACHECTL_ROOT names it",
+            hint="name a readable folder or archive",
+        ) from error
 
 
 def origin_of(root: HostRoot, *, now: datetime | None = None) -> Origin:

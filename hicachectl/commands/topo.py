@@ -122,8 +122,8 @@ def snapshot(
     """Record this host in one file: what topo reads, and the document of that same read.
 
     It does hold what tells this host from others: host name, boot id, PCI addresses, device ids, interface names, kernel,
-    CPU, names of services. Serial numbers, hardware addresses, other hosts' names, command-line secrets, process, user and
-    container ids and mount points of users are left out; the manifest inside lists the rules and every file with size and
+    CPU. Serial numbers, hardware addresses, other hosts' names, command-line secrets, process, user and container ids, names of
+    services and mount points of users are left out; the manifest inside lists the rules and every file with size and
     sha256. Look before you send it: tar --zstd -tvf FILE.
     """
     from hicachectl.tuning.findings import judge

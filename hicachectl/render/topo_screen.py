@@ -28,6 +28,7 @@ from hicachectl.tuning.host.facts import Fact, is_absent
 from hicachectl.tuning.host.gaps import is_gone, maybe_accelerators, why_no_accelerators, why_no_nodes, why_unidentified
 from hicachectl.tuning.host.model import Machine, PciDevice, SlotKind, Uplink
 from hicachectl.tuning.host.uplinks import is_unidentified
+from hicachectl.tuning.judge_ordering import redirects
 from hicachectl.tuning.placement import MEANINGS, Placement
 from hicachectl.units import GIB
 
@@ -123,7 +124,10 @@ def _uplinks(machine: Machine, names: Names, notes: _Notes) -> Table:
 
 def _uplink_row(uplink: Uplink, devices: Mapping[str, PciDevice], names: Names, notes: _Notes) -> list[str | None]:
     over = uplink.oversubscription.value
-    configs = [devices[address].config for address in uplink.accelerators if address in devices]
+    members = [devices[address] for address in uplink.accelerators if address in devices]
+    configs = [
+        device.config for device in members if not device.is_vf.value
+    ]  # a virtual function has no bits of its own
     lost = {address for address in uplink.shared_by if address in devices and is_gone(devices[address])}
     dead = lost >= set(uplink.accelerators)
     return [
@@ -204,7 +208,7 @@ def _others(screen: Screen, machine: Machine, names: Names, notes: _Notes) -> No
     rows = [
         (
             names.of(d.address), d.address, names.uplink.get(d.address), node_text(d), "disk" if is_virtual_disk(d) else d.kind, link_text(d.link),
-            " ".join(d.interfaces) or None, notes.about(d.address, names.of(d.address)),
+            " ".join((*d.interfaces, *_unlisted(d))) or None, notes.about(d.address, names.of(d.address)),
             word(d.driver, _none_or_unknown(d.driver)), _iommu(d), str(len(d.path)), word(d.name),
         )
         for d in shown
@@ -212,6 +216,11 @@ def _others(screen: Screen, machine: Machine, names: Names, notes: _Notes) -> No
     screen.table(Table(columns, rows, rest="-o json"))
     if len(found) > len(shown):
         screen.print(f"and {_count(len(found) - len(shown), 'virtual function')}: -o json")
+
+
+def _unlisted(device: PciDevice) -> tuple[str, ...]:
+    interfaces = device.listed.get("interfaces")
+    return ("?",) if interfaces is not None and not interfaces.is_known else ()
 
 
 def _nodes(screen: Screen, machine: Machine, notes: _Notes) -> None:
@@ -298,7 +307,7 @@ def _placement_row(one: Placement) -> list[str | None]:
         f"{each / GIB:.1f}",
         f"{one.pool_bytes / GIB:.0f}",
         ranges(one.bytes_by_node),
-        f"{one.reached_bytes / GIB:.0f} of {one.installed_bytes / GIB:.0f}",
+        f"{one.reached_bytes / GIB:.0f} of {'?' if one.installed_bytes is None else format(one.installed_bytes / GIB, '.0f')}",
         "?" if distance is None else f"{distance:.1f}",
         "?" if remote is None else f"{remote:.0%}",
     ]
@@ -375,8 +384,10 @@ def _none_or_unknown(fact: Fact[Any]) -> str:
 
 
 def _acs(device: PciDevice, ports: Mapping[str, PciDevice]) -> str:
-    """Whether a port on the way sends peer traffic up to the root complex."""
-    states = [ports[address].config.acs_redirect.value if address in ports else None for address in device.path]
+    """Whether a port of a switch on the way sends peer traffic up to the root complex."""
+    if len(device.path) < 2:
+        return "no switch"
+    states = [redirects(ports[address]) if address in ports else None for address in device.path[1:]]
     return "redirect" if True in states else "?" if None in states else "direct"
 
 

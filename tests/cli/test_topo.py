@@ -346,6 +346,31 @@ def test_a_file_that_cannot_be_used_is_a_usage_error(
     assert "HC-USAGE" in ran.err
 
 
+@pytest.mark.parametrize("line", [["topo", "--root"], ["version", "--root"], ["topo", "diff", "live"]])
+def test_a_root_that_no_file_can_be_is_a_usage_error(line: list[str]) -> None:
+    ran = call(*line, "a" * 5000, "-o", "json")
+    assert (ran.code, ran.json["status"]) == (2, "failed")
+    assert "File name too long" in ran.err
+    assert len(ran.err) < 1000
+
+
+@pytest.mark.parametrize("command", ["topo", "version"])
+def test_a_root_that_may_not_be_looked_at_is_a_usage_error(command: str, tmp_path: Path) -> None:
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("needs root to become somebody else")
+    (tmp_path / "locked/a").mkdir(parents=True)
+    (tmp_path / "locked").chmod(0)
+    ran = subprocess.run(
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *command_line(command, "-o", "json"), "--root", str(tmp_path / "locked/a")],
+        env=QUIET, cwd="/", capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    (tmp_path / "locked").chmod(0o755)
+    if "Permission denied" in ran.stderr and "HC-" not in ran.stderr:
+        pytest.skip("this interpreter cannot be run by another user")
+    assert (ran.returncode, json.loads(ran.stdout)["status"]) == (2, "failed")
+    assert "Permission denied" in ran.stderr
+
+
 @pytest.mark.parametrize("name", ["nobody", "capless"])
 def test_topo_works_unprivileged(name: str, tmp_path: Path) -> None:
     if os.geteuid() != 0:

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from hosts.builder import write_shape
-from hosts.machines import accelerator, change, config, device, lost, paired, port
+from hosts.machines import accelerator, change, config, device, link, lost, nic, paired, port
 from hosts.machines import machine as made_up
 
 from hicachectl.envelope import Diagnostic, Severity
@@ -21,13 +21,14 @@ from hicachectl.render.screen import Screen
 from hicachectl.render.topo_diff import draw_diff
 from hicachectl.render.topo_matrix import draw_matrix
 from hicachectl.render.topo_screen import Seen, Topology, draw_topology
-from hicachectl.render.topo_words import ido, names_of
+from hicachectl.render.topo_words import _GENERATIONS, ido, link_text, names_of
 from hicachectl.tuning.findings import judge
 from hicachectl.tuning.host.diff import compare
 from hicachectl.tuning.host.facts import known, unknown
 from hicachectl.tuning.host.flatten import flatten
 from hicachectl.tuning.host.matrix import find_matrix
 from hicachectl.tuning.host.model import Link, Machine
+from hicachectl.tuning.host.pcie_caps import SPEEDS_GT_S
 from hicachectl.tuning.host.read import read_machine
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.host.uplinks import find_uplinks
@@ -265,3 +266,93 @@ def test_a_difference_of_a_list_that_was_not_read_is_one_line() -> None:
 def test_every_recorded_topology_screen_is_drawn() -> None:
     ours = {f"{name}-{width}.txt" for name in DRAWN for width in WIDTHS}
     assert {path.name for path in FOLDER.glob("topo*.txt")} == ours
+
+
+def test_installed_memory_of_which_a_part_was_not_read_is_no_number() -> None:
+    whole = made_up()
+    first, *rest = whole.numa.nodes
+    lost_node = lost(first, "memory_total_bytes", "memory_free_bytes", "memory_available_bytes", "kind")
+    half = replace(whole, numa=replace(whole.numa, nodes=(lost_node, *rest)))
+    stream = io.StringIO()
+    screen = Screen(stream, width=120, ascii=True)
+    draw_topology(screen, Topology(half, (), flatten(half)["facts"], seen("made-up"), placements(half)))
+    assert "192 of ?" in stream.getvalue()
+    assert "of 192" not in stream.getvalue()
+    placed = flatten(half, (), placements(half))["placement"]
+    assert {one["installed_bytes"] for one in placed} == {None}
+    assert all("node 0" in one["installed_bytes_reason"] for one in placed)
+    assert "installed_bytes_reason" not in flatten(whole, (), placements(whole))["placement"][0]
+
+
+NO_ACS = unknown("config", "no ACS capability")
+UNREAD = unknown("config", "needs root (CAP_SYS_ADMIN)")
+
+
+@pytest.mark.parametrize(
+    ("root", "upstream", "downstream", "word"),
+    [
+        (True, False, False, "direct"),  # a root port redirects what comes up through it, which turned round below
+        (True, NO_ACS, False, "direct"),
+        (UNREAD, NO_ACS, False, "direct"),
+        (NO_ACS, NO_ACS, NO_ACS, "direct"),
+        (False, NO_ACS, True, "redirect"),
+        (False, UNREAD, True, "redirect"),
+        (False, UNREAD, False, "?"),
+        (False, NO_ACS, UNREAD, "?"),
+        (True, None, None, "no switch"),
+    ],
+)
+def test_the_acs_column_judges_the_ports_below_the_root_port(
+    root: object, upstream: object, downstream: object, word: str
+) -> None:
+    chain = ("0000:10:01.0", "0000:11:00.0", "0000:12:00.0")
+    kinds = ("root-port", "upstream", "downstream")
+    told = [
+        (at, kind, acs)
+        for at, kind, acs in zip(chain, kinds, (root, upstream, downstream), strict=True)
+        if acs is not None
+    ]
+    ports = [
+        port(at, *chain[:depth], kind=kind, config=change(config(), port_type=kind, acs_redirect=acs))
+        for depth, (at, kind, acs) in enumerate(told)
+    ]
+    one = made_up(*ports, accelerator("0000:13:00.0", *(at for at, _, _ in told)))
+    stream = io.StringIO()
+    screen = Screen(stream, width=250, ascii=True, wide=True)
+    draw_topology(screen, Topology(one, (), flatten(one)["facts"], seen("made-up")))
+    head, row = (
+        next(line for line in stream.getvalue().splitlines() if line.startswith(name)) for name in ("ACCEL", "X0")
+    )
+    assert row[head.index("ACS") : head.index("HOPS")].strip() == word
+
+
+def test_interfaces_that_were_not_read_are_no_empty_cell() -> None:
+    port_, card = "0000:50:01.0", nic("0000:51:00.0", "0000:50:01.0", node=0)
+    denied = {"interfaces": unknown("/sys/bus/pci/devices/0000:51:00.0/infiniband", "permission denied")}
+    for listed, cell in ((denied, "?"), ({}, "-")):
+        one = made_up(*made_up().devices, port(port_, node=0), change(card, listed=listed, interfaces=()))
+        stream = io.StringIO()
+        flat = flatten(one)
+        draw_topology(Screen(stream, width=120, ascii=True), Topology(one, (), flat["facts"], seen("made-up")))
+        (row,) = [line for line in stream.getvalue().splitlines() if line.startswith("N0 ")]
+        assert row.split()[-2] == cell
+        at = f"/devices/{len(one.devices) - 1}/interfaces"
+        assert flat["facts"].get(at, {}).get("reason") == ("permission denied" if listed else None)
+
+
+def test_the_bits_of_virtual_functions_are_not_those_of_their_uplink() -> None:
+    on, off = ({"ido_request": True, "ido_completion": True}, {"ido_request": False, "ido_completion": False})
+    pair = paired(on, off)
+    virtual = replace(pair, devices=tuple(change(d, is_vf=d.address == "0000:24:00.0") for d in pair.devices))
+    for one, bits in ((pair, "mixed / mixed"), (virtual, "on / on")):
+        stream = io.StringIO()
+        draw_topology(Screen(stream, width=120, ascii=True), Topology(one, (), flatten(one)["facts"], seen("made-up")))
+        (row,) = [line for line in stream.getvalue().splitlines() if line.startswith("U0")]
+        assert f" {bits} " in row
+        assert "unread" not in row
+
+
+@pytest.mark.parametrize(("gt_s", "word"), [(64.0, "6x16"), (128.0, "7x16")])
+def test_every_speed_that_is_decoded_has_a_generation(gt_s: float, word: str) -> None:
+    assert link_text(link(gt_s=gt_s, now=16, most=16, most_gt_s=gt_s)) == f"{word} / {word}"
+    assert set(_GENERATIONS) == set(SPEEDS_GT_S)

@@ -468,6 +468,65 @@ def test_a_fact_that_cannot_be_read_adds_no_code_but_those_that_say_so(whole: Ma
         assert after - before <= SAY_WHAT_IS_UNKNOWN, path
 
 
+@pytest.mark.parametrize("names", [("memory_total_bytes", "kind"), ("cpus", "kind")])
+def test_half_the_memory_is_not_counted_while_a_node_was_not_read(names: tuple[str, ...]) -> None:
+    value = on_node_zero()
+    assert of("HC-BIND-HALF", value)
+    first, *rest, last = value.numa.nodes
+    for nodes_read in ((lost(first, *names), *rest, last), (first, *rest, lost(last, *names))):
+        half = replace(value, numa=replace(value.numa, nodes=nodes_read))
+        assert of("HC-BIND-HALF", half) == []
+    outside = replace(
+        value, numa=change(replace(value.numa, nodes=(first, *rest, lost(last, *names))), allowed_nodes=(0, 1, 2))
+    )
+    assert "1 of 3 memory nodes" in of("HC-BIND-HALF", outside)[0].message
+
+
+def test_no_node_is_the_low_one_while_another_was_not_read() -> None:
+    low = {"memory_available_bytes": 20 * GIB}
+    assert of("HC-NODE-LOW", nodes(low))
+    first, *rest, last = nodes(low).numa.nodes
+    value = nodes(low)
+    assert (
+        of(
+            "HC-NODE-LOW",
+            replace(value, numa=replace(value.numa, nodes=(first, *rest, lost(last, "memory_total_bytes", "kind")))),
+        )
+        == []
+    )
+
+
+def test_a_cpuset_says_of_how_many_nodes_the_memory_was_not_read() -> None:
+    value = machine(numa={"allowed_nodes": (0, 1)})
+    first, *rest = value.numa.nodes
+    half = replace(value, numa=replace(value.numa, nodes=(lost(first, "memory_total_bytes"), *rest)))
+    assert "1 of the host's 3 memory nodes (1 more not read)" in of("HC-CPUSET", half)[0].message
+    assert "not read" not in of("HC-CPUSET", value)[0].message
+
+
+@pytest.mark.parametrize(
+    "near",
+    [
+        {"kind": SlotKind.NIC, "listed": {"interfaces": unknown("/infiniband", "permission denied")}},
+        {"kind": SlotKind.NIC, "vendor": unknown("vendor", "permission denied")},
+        {"kind": SlotKind.OTHER, "class_code": unknown("class", "permission denied")},
+    ],
+)
+def test_no_nic_is_far_while_a_nearer_one_may_be_an_rdma_nic_and_was_not_read(near: dict[str, Any]) -> None:
+    far = with_nic(0)
+    assert of("HC-NIC-FAR", far)
+    second = nic("0000:61:00.0", "0000:60:01.0", node=3)
+    read = machine(*far.devices, port("0000:60:01.0", node=3), change(second, kind=SlotKind.NIC))
+    assert of("HC-NIC-FAR", read)
+    assert of("HC-NIC-FAR", machine(*far.devices, port("0000:60:01.0", node=3), change(second, **near))) == []
+
+
+def test_interfaces_that_may_not_be_listed_are_told_of() -> None:
+    denied = {"interfaces": unknown("/sys/bus/pci/devices/0000:51:00.0/infiniband", "permission denied")}
+    (found,) = of("HC-NEED-ROOT", with_nic(0, listed=denied))
+    assert found.subject == "/sys/bus/pci/devices/0000:51:00.0/infiniband"
+
+
 # -- weight by context ------------------------------------------------------------------------------------------------
 
 
@@ -553,6 +612,20 @@ def test_cards_of_a_narrower_uplink_below_are_not_counted_as_unread() -> None:
     inner = replace(pair, uplinks=(replace(one, accelerators=one.accelerators[:1]),))
     (found,) = of("HC-IDO-OFF", inner)
     assert "not known" not in found.message and "could not be read" not in found.message
+
+
+def test_an_uplink_that_is_off_says_what_else_behind_it_was_not_identified() -> None:
+    pair = paired(*[{"ido_request": False}] * 2)
+    (one,) = pair.uplinks
+    stranger = change(
+        device("0000:25:00.0", "0000:20:01.0"), kind=SlotKind.OTHER, class_code=unknown("class", "permission denied")
+    )
+    more = replace(
+        pair, devices=(*pair.devices, stranger), uplinks=(replace(one, shared_by=(*one.shared_by, stranger.address)),)
+    )
+    (found,) = of("HC-IDO-OFF", more)
+    assert found.message.endswith("; what 0000:25:00.0 is was not read (permission denied)")
+    assert "was not read" not in of("HC-IDO-OFF", pair)[0].message
 
 
 def test_the_bits_of_a_virtual_function_are_not_judged() -> None:
@@ -711,6 +784,71 @@ def test_whether_a_pool_fits_is_not_known_while_a_node_was_not_read() -> None:
     assert bare.severity == "note" and "is not known (odd" in bare.message
     (all_there,) = of("HC-PIN-LARGE", nodeless())
     assert all_there.severity == "warn" and "900.0 GiB available of 1.0 TiB on the host" in all_there.message
+
+
+def test_files_that_are_denied_are_counted_in_words_that_fit() -> None:
+    one = card(vendor=unknown("/a/vendor", "permission denied"))
+    two = with_device(one, CARD, device=unknown("/a/device", "permission denied"))
+    (found,) = of("HC-NEED-ROOT", one)
+    assert "permission denied for 1 file, so what they say is not known: /a/vendor" in found.message
+    (found,) = of("HC-NEED-ROOT", two)
+    assert "permission denied for 2 files, so what they say is not known: /a/device and /a/vendor" in found.message
+
+
+DENIED = unknown("/sys/kernel/mm/hugepages", "permission denied")
+
+
+def test_reserved_pages_that_were_not_read_are_not_none() -> None:
+    (found,) = of("HC-PIN-LARGE", large(256, 100, hugetlb_free_bytes=DENIED, hugetlb_bytes=DENIED))
+    assert found.severity == "note"
+    assert "fits is not known (free hugetlb pages: permission denied; 400.0 GiB available" in found.message
+    assert "? in free hugetlb pages" in found.message
+    (fits,) = of("HC-PIN-LARGE", large(256, 225, hugetlb_free_bytes=DENIED, hugetlb_bytes=DENIED))
+    assert fits.severity == "warn"
+    for held in (0, 100 * GIB):  # what is free is no more than what is held
+        (small,) = of("HC-PIN-LARGE", large(256, 100, hugetlb_free_bytes=DENIED, hugetlb_bytes=held))
+        assert "does not fit now (400.0 GiB available" in small.message
+    no_file = unknown("/sys/kernel/mm/hugepages", "no such file")
+    (none,) = of(
+        "HC-PIN-LARGE", large(256, 100, hugetlb_free_bytes=no_file, hugetlb_bytes=no_file, listed={"hugetlb": no_file})
+    )
+    assert "does not fit now (400.0 GiB available" in none.message  # a kernel without them
+
+
+@pytest.mark.parametrize("huge", [0, 520 * GIB])
+def test_a_pool_fits_on_no_nodes_that_this_process_may_not_be_allowed(huge: int) -> None:
+    status = unknown("/proc/self/status", "permission denied")
+    value = large(256, 225, hugetlb_free_bytes=huge, hugetlb_bytes=huge)
+    blind = replace(value, numa=change(value.numa, allowed_nodes=status))
+    (found,) = of("HC-PIN-LARGE", blind)
+    assert found.severity == "note"
+    assert "fits is not known (nodes of this process: permission denied; 900.0 GiB" in found.message
+    small = large(256, 100)
+    (certain,) = of("HC-PIN-LARGE", replace(small, numa=change(small.numa, allowed_nodes=status)))
+    assert "does not fit now" in certain.message
+    one = replace(
+        blind,
+        numa=replace(
+            blind.numa,
+            nodes=(change(blind.numa.nodes[0], memory_total_bytes=1024 * GIB, memory_available_bytes=900 * GIB),),
+        ),
+    )
+    assert weights("HC-PIN-LARGE", one) == ["warn"]
+
+
+def test_nodes_that_could_not_be_listed_are_not_a_host_without_them() -> None:
+    folder = "/sys/devices/system/node"
+    for reason, severity in (("permission denied", "note"), ("no such file", "warn")):
+        value = nodeless()
+        value = replace(value, numa=replace(value.numa, listed={"nodes": unknown(folder, reason)}))
+        (found,) = of("HC-PIN-LARGE", value)
+        assert found.severity == severity
+        assert ("fits is not known (nodes: permission denied" in found.message) == (severity == "note")
+
+
+def test_where_no_node_takes_a_pool_none_is_said_to_fit() -> None:
+    value = large(300, 290, *["device-memory"] * 4)
+    assert of("HC-PIN-LARGE", value) == []
 
 
 # -- order ------------------------------------------------------------------------------------------------------------

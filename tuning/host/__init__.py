@@ -30,6 +30,7 @@ READING_ORDER: tuple[str, ...] = (
     "flatten",
     "diff",
     "snapshot",
+    "probes",
     "recording",
     "privacy",
     "aliases",
