@@ -244,6 +244,8 @@ def state(run_id: str, outcome: RunOutcome, **more: object) -> RunState:
         "boot_id": PLAN.fingerprint.boot_id, "expired": False, "n_changes": 7, "n_applied": 7, "n_undone": 0, "open_item": None,
         "torn": False, "folder": f"/var/lib/hicachectl/journal/{run_id}", **more,
     }  # fmt: skip
+    fields.setdefault("n_in_place", int(str(fields["n_applied"])) - int(str(fields["n_undone"])))
+    fields.setdefault("n_unsettled", 0 if fields["open_item"] is None else 1)
     return RunState(run_id=run_id, outcome=outcome, **fields)  # type: ignore[arg-type]
 
 

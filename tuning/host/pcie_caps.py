@@ -238,8 +238,10 @@ def _acs_at(data: bytes) -> int | None:
         if at in walked or at < 0x100:
             return None
         walked.add(at)
+        if at + 4 > len(data):
+            return at
         header = int.from_bytes(data[at : at + 4], "little")
-        if at + 4 > len(data) or header == 0xFFFFFFFF or header & 0xFFFF == _ACS:
+        if header == 0xFFFFFFFF or header & 0xFFFF == _ACS:
             return at
         if header == 0:
             return None

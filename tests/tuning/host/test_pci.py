@@ -303,8 +303,8 @@ def test_a_virtual_function_names_its_physical_one(tmp_path: Path) -> None:
     ("n_bytes", "readable", "reason"),
     [
         (64, 64, NEEDS_ROOT),
-        (256, 256, "256 bytes of config were read: no extended space"),
-        (259, 256, "256 bytes of config were read: no extended space"),
+        (256, 256, "256 bytes of config were read: no extended space, the file ends there"),
+        (259, 256, "256 bytes of config were read: no extended space, the file ends there"),
         (260, 260, "config ends after 260 bytes, within its extended capabilities"),
         (0x148, 260, "config ends after 260 bytes, within its extended capabilities"),
         (0x14A, 0x14A, "config ends after 330 bytes, within its extended capabilities"),
