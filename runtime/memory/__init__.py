@@ -5,6 +5,7 @@ READING_ORDER: tuple[str, ...] = (
     "host_pages",
     "device_pool",
     "slots",
+    "budget",
     "mapping",
     "spec",
     "steps",
