@@ -8,10 +8,11 @@ from pathlib import Path
 
 from hicachectl.errors import HostError
 from hicachectl.runtime.memory.budget import GroupLimit, HostMemory
+from hicachectl.runtime.memory.numa import free_on_node
 
 __all__ = ["cgroup_headroom", "host_memory", "tightest_group"]
 
-_LINE = re.compile(r"([\w()]+):\s+(\d+)(?: kB)?$", re.ASCII)
+_LINE = re.compile(r"(\w+):\s+(\d+)(?: kB)?$", re.ASCII)
 
 
 def host_memory(root: Path = Path("/")) -> HostMemory:
@@ -84,21 +85,18 @@ def _limit(group: Path, name: str) -> GroupLimit | None:
 
 
 def _node_free(root: Path) -> dict[int, int]:
-    """Return by node what can be had without swapping: free memory and file cache that goes first."""
+    """Return by node what can be had of it; nodes that do not say are left out."""
     found = {}
     for folder in (root / "sys/devices/system/node").glob("node[0-9]*"):
         try:
-            fields = _fields((folder / "meminfo").read_text())
-            found[int(folder.name[4:])] = fields["MemFree"] + fields.get("Inactive(file)", 0)
-        except (OSError, KeyError, ValueError):
+            free = free_on_node((folder / "meminfo").read_text())
+        except OSError:
             continue
-    return {node: kib << 10 for node, kib in found.items()}
+        if free is not None:
+            found[int(folder.name[4:])] = free
+    return found
 
 
 def _fields(text: str) -> dict[str, int]:
-    """Read `Name: 12 kB` lines, with or without a leading `Node 0`. Pure."""
-    matches = (
-        _LINE.match(line.partition(" ")[2].partition(" ")[2] if line.startswith("Node ") else line)
-        for line in text.splitlines()
-    )
-    return {match[1]: int(match[2]) for match in matches if match}
+    """Read `Name: 12 kB` lines. Pure."""
+    return {match[1]: int(match[2]) for match in map(_LINE.match, text.splitlines()) if match}

@@ -144,13 +144,13 @@ def ledger(host: HostMemory, asks: Sequence[Ask], *, reserve_bytes: int) -> Ledg
     )
 
 
-def require_node_room(host: HostMemory, n_bytes: int, nodes: Sequence[int], *, spread: bool) -> None:
+def require_node_room(free_bytes: Mapping[int, int], n_bytes: int, nodes: Sequence[int], *, spread: bool) -> None:
     """Refuse a pool whose nodes have no room: memory bound to a full node gets the process killed, not refused. Pure.
 
     `spread`: the same amount from each node (interleave), so that the fullest one decides; else all of it from any of them.
-    Nodes whose free memory is not known are not judged. Raises CapacityError with the free bytes of each node.
+    `free_bytes` is what each node can give; where one is not known, nothing is judged. Raises CapacityError with the free bytes of each node.
     """
-    known = {node: host.node_free_bytes[node] for node in nodes if node in host.node_free_bytes}
+    known = {node: free_bytes[node] for node in nodes if node in free_bytes}
     if not known or len(known) < len(nodes):
         return
     room = min(known.values()) * len(known) if spread else sum(known.values())

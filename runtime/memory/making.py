@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from hicachectl.errors import CapacityError, HostError, UsageError, Vanished
 from hicachectl.runtime.memory.address_range import AddressRange
+from hicachectl.runtime.memory.budget import require_node_room
 from hicachectl.runtime.memory.kinds import (
     Kind,
     base_page_bytes,
@@ -16,8 +17,8 @@ from hicachectl.runtime.memory.kinds import (
     require_hugetlb,
     require_tmpfs,
 )
-from hicachectl.runtime.memory.numa import nodes_in_both
-from hicachectl.runtime.memory.placement_modes import POLICY_NAMES, policy_number
+from hicachectl.runtime.memory.numa import free_on_node, nodes_in_both
+from hicachectl.runtime.memory.placement_modes import POLICY_NAMES, PlacementMode, policy_number
 from hicachectl.runtime.memory.populate import populate, threads_for
 from hicachectl.runtime.memory.refusals import limit_words, not_obtained, not_populated
 from hicachectl.runtime.memory.register import NoRegistrar, Refusal, Registrar, Registration, register
@@ -36,6 +37,7 @@ __all__ = [
     "obtain",
     "populate_step",
     "register_step",
+    "require_room_on_nodes",
     "usable_nodes",
     "verify_step",
 ]
@@ -143,6 +145,25 @@ def bind_step(calls: MemoryCalls, got: Obtained, spec: MappingSpec) -> Step:
     return Step("bind", StepState.DONE, f"{placed.mode.value}: {asked}, read back", n_bytes=got.mapped_bytes)
 
 
+def require_room_on_nodes(calls: MemoryCalls, got: Obtained, spec: MappingSpec) -> None:
+    """Look at what the nodes that memory is bound to have left, before a page is touched. Raises CapacityError.
+
+    A bound page that cannot be had gets the process killed. Pages of the hugetlb pool are counted by themselves (`obtain`).
+    """
+    if spec.placed is None or spec.kind is Kind.HUGETLB:
+        return
+    free: dict[int, int] = {}
+    for node in spec.placed.nodes:
+        try:
+            found = free_on_node(calls.read(f"/sys/devices/system/node/node{node}/meminfo"))
+        except OSError:
+            continue
+        if found is not None:
+            free[node] = found
+    spread = spec.placed.mode is not PlacementMode.WEIGHTED and len(free) > 1
+    require_node_room(free, got.mapped_bytes, spec.placed.nodes, spread=spread)
+
+
 def advise_step(calls: MemoryCalls, got: Obtained, spec: MappingSpec) -> Step:
     """Ask for huge pages, or for none. What comes of it, only looking at the pages tells."""
     if spec.kind is Kind.HUGETLB:
@@ -162,7 +183,7 @@ def populate_step(calls: MemoryCalls, got: Obtained, spec: MappingSpec) -> Step:
     done = populate(calls, got.range.address, got.mapped_bytes, got.huge_bytes, n_threads=n_threads, nodes=nodes)
     if done.error is not None:
         raise not_populated(done.error, done.n_bytes, n_bytes=got.n_bytes, mapped_bytes=got.mapped_bytes, spec=spec)
-    text = f"{format_bytes(done.n_bytes)} by {done.n_threads} threads, {done.method}"
+    text = f"{format_bytes(done.n_bytes)} by {done.n_threads} {'thread' if done.n_threads == 1 else 'threads'}, {done.method}"
     where = "" if done.unbound is None else f"; threads not on the CPUs of their nodes: {done.unbound}"
     return Step("populate", StepState.DONE, text + where, done.unbound, n_bytes=done.n_bytes)
 

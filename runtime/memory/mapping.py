@@ -31,6 +31,7 @@ from hicachectl.runtime.memory.making import (
     obtain,
     populate_step,
     register_step,
+    require_room_on_nodes,
     verify_step,
 )
 from hicachectl.runtime.memory.register import NoRegistrar, Refusal, Registrar, Registration
@@ -136,6 +137,8 @@ def map_memory(
     got = timed.run(lambda: obtain(calls, n_bytes, spec), lambda got: got.step)
     try:
         bound = timed.run(lambda: bind_step(calls, got, spec), _itself)
+        if bound.ok:
+            require_room_on_nodes(calls, got, spec)
         timed.run(lambda: advise_step(calls, got, spec), _itself)
         timed.run(lambda: populate_step(calls, got, spec), _itself)
         seen = timed.run(lambda: verify_step(calls, got, spec), lambda seen: seen.step)

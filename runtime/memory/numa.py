@@ -11,6 +11,7 @@ Sources: Linux `move_pages(2)`, `sched_setaffinity(2)`.
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ __all__ = [
     "allowed_nodes",
     "bind_thread",
     "distance",
+    "free_on_node",
     "narrow_thread",
     "nodes_in_both",
     "page_nodes",
@@ -33,6 +35,7 @@ __all__ = [
     "sampled_addresses",
 ]
 
+_NODE_LINE = re.compile(r"^Node \d+ ([\w()]+):\s+(\d+) kB$", re.ASCII | re.MULTILINE)
 _GOLDEN = 0.6180339887498949
 """1 / golden ratio: multiples of it, modulo 1, spread evenly and follow no period that memory could have."""
 
@@ -80,6 +83,16 @@ def nodes_in_both(online: str, status: str) -> tuple[int, ...]:
     line = next((text for text in status.splitlines() if text.startswith("Mems_allowed_list:")), "")
     allowed = set(parse_ids(line.partition(":")[2]))
     return tuple(node for node in parse_ids(online) if node in allowed)
+
+
+def free_on_node(meminfo: str) -> int | None:
+    """Return what a node can give without swapping, in bytes, from its meminfo: free memory and file cache. Pure.
+
+    >>> free_on_node("Node 1 MemFree:  10 kB\\nNode 1 Inactive(file):  2 kB\\n")
+    12288
+    """
+    found = {match[1]: int(match[2]) for match in _NODE_LINE.finditer(meminfo)}
+    return None if "MemFree" not in found else (found["MemFree"] + found.get("Inactive(file)", 0)) << 10
 
 
 def _require(node: int, nodes: Sequence[int]) -> None:

@@ -68,14 +68,14 @@ def test_the_locked_memory_limit_binds_only_what_is_locked() -> None:
 
 
 def test_a_full_node_refuses_what_is_bound_to_it_and_the_fullest_what_is_spread() -> None:
-    host = HostMemory(100, 100, node_free_bytes={0: 10, 1: 40})
-    require_node_room(host, 10, (0,), spread=False)
-    require_node_room(host, 50, (0, 1), spread=False)
-    require_node_room(host, 20, (0, 1), spread=True)
-    require_node_room(host, 1000, (0, 7), spread=False)
+    free = {0: 10, 1: 40}
+    require_node_room(free, 10, (0,), spread=False)
+    require_node_room(free, 50, (0, 1), spread=False)
+    require_node_room(free, 20, (0, 1), spread=True)
+    require_node_room(free, 1000, (0, 7), spread=False)
     for n_bytes, nodes, spread in ((11, (0,), False), (51, (0, 1), False), (21, (0, 1), True)):
         with pytest.raises(CapacityError) as caught:
-            require_node_room(host, n_bytes, nodes, spread=spread)
+            require_node_room(free, n_bytes, nodes, spread=spread)
         assert dict(caught.value.terms)["free on node 0"] == 10
 
 

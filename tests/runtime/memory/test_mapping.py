@@ -260,6 +260,19 @@ def test_a_driver_that_does_not_come_up_is_a_refused_registration() -> None:
     assert [call for call, _ in driver.log] == ["prepare"]
 
 
+def test_memory_bound_to_nodes_without_room_is_refused_before_a_page_is_touched() -> None:
+    kernel = FakeKernel()
+    for node, kib in ((0, 9 << 10), (1, 2 << 10)):
+        kernel.files[f"/sys/devices/system/node/node{node}/meminfo"] = f"Node {node} MemFree: {kib} kB\n"
+    with made(kernel, MappingSpec(placed=Placed(PlacementMode.LOCAL, (0,)))):
+        pass
+    kernel.calls.clear()
+    with pytest.raises(CapacityError, match="which have room for 4"):
+        made(kernel, MappingSpec(placed=SPREAD))
+    assert "populate" not in kernel.calls
+    assert kernel.holds_nothing
+
+
 @pytest.mark.parametrize("fault", Fault)
 def test_every_injected_fault_is_reported_or_raised_and_leaves_nothing(fault: Fault) -> None:
     kernel, driver, live = FakeKernel(), FakeDriver(), LiveRegistrations(at_exit=False)
