@@ -20,6 +20,7 @@ READING_ORDER: tuple[str, ...] = (
     "cuda_registrar",
     "live",
     "faults",
+    "torch_pinned",
     "numa",
     "syscalls",
 )
