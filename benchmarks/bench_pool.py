@@ -26,8 +26,9 @@ from hicachectl.runtime.memory.register import NoRegistrar, Registrar
 from hicachectl.runtime.probes.pool import PoolProbe, PoolRow, default_cases, run_pool_probe
 
 METHOD = (
-    "each operand makes and gives back the whole pool once a round, in turning order; as much memory twice over is touched once before; "
-    "total = reserve to registered, looking at the pages included; torch = torch.empty(pin_memory=True), its cache emptied after"
+    "each operand makes and gives back the whole pool twice a round, back to back, and the second counts (the first pays for what was in "
+    "the memory before, in a virtual machine for the hypervisor too; the JSON file keeps it); total = reserve to registered, looking at "
+    "the pages included; torch = torch.empty(pin_memory=True), its cache emptied after"
 )
 TIMES_FASTER = 3.0
 SMALL_PAGES_PERCENT = 1.0
@@ -41,8 +42,7 @@ def main() -> None:
     n_bytes = int(float(options.gib or (0.0625 if options.quick else 1)) * (1 << 30))
     threads = [1, 2] if options.quick else [int(part) for part in options.threads.split(",")]
     rounds = 2 if options.quick else options.rounds
-    warm_bytes = 2 * n_bytes if options.warm_gib is None else int(options.warm_gib * (1 << 30))
-    _require_room(max(warm_bytes, n_bytes))
+    _require_room(n_bytes)
     no_mounts = enter_private_mounts(__file__) if options.private_tmpfs else "not asked for (--private-tmpfs)"
     registrar, why_no_torch = _drivers(options.cuda)
     more: dict[str, Any] = {"shmem_enabled": {}, "private_tmpfs": {} if no_mounts is None else {"reason": no_mounts}}
@@ -52,7 +52,7 @@ def main() -> None:
             folder = None
             if no_mounts is None:
                 folder = stack.enter_context(private_tmpfs(n_bytes + (64 << 20), more["private_tmpfs"]))
-            probe = _probe(n_bytes, threads, rounds, registrar, why_no_torch, warm_bytes, folder, options.hugetlb)
+            probe = _probe(n_bytes, threads, rounds, registrar, why_no_torch, folder, options.hugetlb)
     finally:
         print(f"settings: {more}", file=sys.stderr)
     more.update(_device(), probe=_told(probe))
@@ -66,7 +66,6 @@ def _flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gib", type=float, help="size of the pool (default 1, --quick 1/16)")
     parser.add_argument("--threads", default="1,4,8,16", help="thread counts of the huge-page cases")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--warm-gib", type=float, help="touched once before the first round (default: twice the pool)")
     parser.add_argument("--hugetlb", action="store_true", help="also from the reserved hugetlb pool")
     parser.add_argument("--shmem-enabled", choices=("advise", "always", "within_size"), help="set it meanwhile (root)")
     parser.add_argument(
@@ -77,9 +76,7 @@ def _flags(parser: argparse.ArgumentParser) -> None:
 def _require_room(n_bytes: int) -> None:
     """Refuse what the machine has no memory for, with the sum."""
     try:
-        ledger(host_memory(), [Ask("pool, or its warming", n_bytes)], reserve_bytes=_RESERVE_BYTES).require(
-            "give a smaller --gib"
-        )
+        ledger(host_memory(), [Ask("pool", n_bytes)], reserve_bytes=_RESERVE_BYTES).require("give a smaller --gib")
     except CapacityError as error:
         terms = "\n".join(f"  {name:<40} {amount / (1 << 30):8.2f} GiB" for name, amount in error.terms)
         sys.exit(f"{error}\n{terms}\n{error.hint}")
@@ -99,7 +96,7 @@ def _drivers(cuda: bool) -> tuple[Registrar | NoRegistrar, str | None]:
 
 
 def _probe(
-    n_bytes: int, threads: list[int], rounds: int, registrar: Registrar | NoRegistrar, why_no_torch: str | None, warm_bytes: int,
+    n_bytes: int, threads: list[int], rounds: int, registrar: Registrar | NoRegistrar, why_no_torch: str | None,
     folder: str | None, hugetlb: bool,
 ) -> PoolProbe:  # fmt: skip
     baseline, once = None, False
@@ -115,21 +112,20 @@ def _probe(
         baseline=baseline,
         baseline_reason=why_no_torch,
         baseline_once=once,
-        warm_bytes=warm_bytes,
         told=lambda text: print(text, file=sys.stderr),
     )
 
 
 def _rows(probe: PoolProbe) -> list[Row]:
     """One row a number, both operands in it; the target is a third of torch's time."""
-    rows = [Row("memory touched once before", "s", (probe.warm_s,), note=f"{probe.warmed_bytes / (1 << 30):g} GiB")]
+    rows: list[Row] = []
     theirs = probe.baseline.total_s
     if theirs is not None:
         made, back = zip(*probe.baseline.samples, strict=True)
         rows.append(Row(f"{probe.baseline.name}: total", "s", made, note=probe.baseline.reason or ""))
         if None not in back:
             rows.append(Row(f"{probe.baseline.name}: give back", "s", back))
-    most = max(row.case.spec.n_threads or 0 for row in probe.rows)
+    most = max((row.case.spec.n_threads or 0 for row in probe.rows), default=0)
     for row in probe.rows:
         is_target = theirs is not None and row.case.spec.huge and row.case.spec.n_threads == most
         rows += _rows_of(probe, row, is_target=is_target)
@@ -189,6 +185,7 @@ def _told(probe: PoolProbe) -> dict[str, Any]:
                 "refused": row.refused,
                 "times_faster": probe.times_faster(row),
                 "samples": [asdict(sample) for sample in row.samples],
+                "before": [asdict(sample) for sample in row.before],
             }
             for row in probe.rows
         ],

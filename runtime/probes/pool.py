@@ -1,8 +1,8 @@
 """How long host memory takes to be had: reserve, populate, register, by kind and threads, beside torch's pinned memory.
 
-Every operand runs once a round, in an order that turns by one each round, so that none always finds the memory that another
-just gave back. Before the first round as much memory is touched once and given back: in a virtual machine the first touch of
-a page is paid to the hypervisor, many times over, and it would fall on whoever comes first.
+Every operand runs twice a round, back to back, and the second time counts. What comes first pays for the memory's past: pages
+that another operand left in small pieces, and in a virtual machine the hypervisor's share of every page the guest had given
+back, which can be many times the rest. The first times are kept beside (`before`): they are what a cold start pays here.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ class PoolRow:
 
     case: PoolCase
     samples: tuple[PoolSample, ...] = ()
+    before: tuple[PoolSample, ...] = ()
+    """The one right before each sample."""
     refused: str | None = None
 
     @property
@@ -68,6 +70,7 @@ class Baseline:
 
     name: str
     samples: tuple[tuple[float, float | None], ...] = ()
+    before: tuple[tuple[float, float | None], ...] = ()
     reason: str | None = None
 
     @property
@@ -85,8 +88,6 @@ class PoolProbe:
     registrar: str | None
     not_registered: str | None
     """Why nothing is registered; None when it is."""
-    warmed_bytes: int
-    warm_s: float
     rows: tuple[PoolRow, ...]
     baseline: Baseline
 
@@ -100,6 +101,7 @@ class PoolProbe:
 @dataclass(slots=True)
 class _Collected:
     samples: list[PoolSample] = field(default_factory=list)
+    before: list[PoolSample] = field(default_factory=list)
     refused: str | None = None
 
 
@@ -131,18 +133,16 @@ def run_pool_probe(
     baseline_name: str = "torch.empty(pin_memory=True)",
     baseline_reason: str | None = None,
     baseline_once: bool = False,
-    warm_bytes: int | None = None,
     calls: MemoryCalls | None = None,
     clock: Callable[[], float] = perf_counter,
     told: Callable[[str], None] = lambda text: None,
 ) -> PoolProbe:
-    """Make and give back a pool of `n_bytes` in every case, `rounds` times, and return the samples.
+    """Make and give back a pool of `n_bytes` in every case, twice a round, and return the samples.
 
     `baseline` pins as much in another way and returns seconds to pin and to give back (`baseline_once`: it cannot give back, so
-    it runs in the first round only); without one `baseline_reason` says why. `warm_bytes`: touched once before (None: twice
-    the pool). `told` hears a line before each sample. A case that is refused ends with its reason and the others go on. Takes
-    memory and gives it back; changes nothing of the host. Raises UsageError without rounds, CapacityError when not even the
-    warming has room.
+    it runs once in all, cold); without one `baseline_reason` says why. `told` hears a line before each operand. A case that is
+    refused ends with its reason and the others go on. Takes memory and gives it back; changes nothing of the host. Raises
+    UsageError without rounds.
     """
     if rounds < 1 or n_bytes < 1:
         raise UsageError(f"a pool probe of {rounds} rounds of {n_bytes} bytes", hint="give at least 1 of both")
@@ -150,10 +150,9 @@ def run_pool_probe(
     if not isinstance(registrar, NoRegistrar):
         refused = registrar.prepare()
         registrar = registrar if refused is None else NoRegistrar(str(refused))
-    warm = 2 * n_bytes if warm_bytes is None else warm_bytes
-    warm_s = _warm(warm, calls, clock) if warm else 0.0
     found = {case.name: _Collected(refused=case.refused) for case in cases}
     pinned: list[tuple[float, float | None]] = []
+    pinned_before: list[tuple[float, float | None]] = []
     reason = baseline_reason
     operands: list[PoolCase | None] = [*cases, *([] if baseline is None else [None])]
     for number in range(rounds):
@@ -163,7 +162,9 @@ def run_pool_probe(
                 if baseline is not None and reason is None and not (baseline_once and pinned):
                     told(f"round {number + 1} of {rounds}: {baseline_name}")
                     try:
+                        first = None if baseline_once else baseline(n_bytes)
                         pinned.append(baseline(n_bytes))
+                        pinned_before += [] if first is None else [first]
                     except HicacheError as error:
                         reason = str(error)
                 continue
@@ -171,27 +172,25 @@ def run_pool_probe(
             if collected.refused is None:
                 told(f"round {number + 1} of {rounds}: {operand.name}")
                 try:
+                    before = _sample(n_bytes, operand, registrar, calls, clock)
                     collected.samples.append(_sample(n_bytes, operand, registrar, calls, clock))
+                    collected.before.append(before)
                 except HicacheError as error:
                     collected.refused = str(error)
-    if reason is None and baseline_once and rounds > 1:
-        reason = "torch keeps what it pinned: one sample"
+    if reason is None and baseline_once and pinned:
+        reason = "torch keeps what it pinned: one sample, with nothing before it"
     return PoolProbe(
         n_bytes=n_bytes,
         rounds=rounds,
         registrar=None if isinstance(registrar, NoRegistrar) else registrar.name,
         not_registered=registrar.reason if isinstance(registrar, NoRegistrar) else None,
-        warmed_bytes=warm,
-        warm_s=warm_s,
-        rows=tuple(PoolRow(case, tuple(found[case.name].samples), found[case.name].refused) for case in cases),
-        baseline=Baseline(baseline_name, tuple(pinned), reason),
+        rows=tuple(
+            PoolRow(case, tuple(of.samples), tuple(of.before), of.refused)
+            for case in cases
+            for of in (found[case.name],)
+        ),
+        baseline=Baseline(baseline_name, tuple(pinned), tuple(pinned_before), reason),
     )
-
-
-def _warm(n_bytes: int, calls: MemoryCalls, clock: Callable[[], float]) -> float:
-    began = clock()
-    map_memory(n_bytes, MappingSpec(huge=False), calls=calls, clock=clock).close()
-    return clock() - began
 
 
 def _sample(

@@ -28,7 +28,7 @@ class Clock:
         return self.now
 
 
-def test_every_operand_runs_once_a_round_in_an_order_that_turns() -> None:
+def test_every_operand_runs_in_every_round_in_an_order_that_turns_and_what_came_right_before_is_kept() -> None:
     kernel, driver, told = FakeKernel(), FakeDriver(), list[str]()
     probe = run_pool_probe(
         5 * MIB,
@@ -44,11 +44,21 @@ def test_every_operand_runs_once_a_round_in_an_order_that_turns() -> None:
         "a", "b", "torch.empty(pin_memory=True)", "b", "torch.empty(pin_memory=True)", "a", "torch.empty(pin_memory=True)", "a", "b",
     ]  # fmt: skip
     assert [len(row.samples) for row in probe.rows] == [3, 3]
-    assert len(probe.baseline.samples) == 3
+    assert len(probe.baseline.samples) == len(probe.baseline.before) == 3
     assert all(sample.registered_bytes == 5 * MIB for row in probe.rows for sample in row.samples)
-    assert (probe.warmed_bytes, probe.registrar, probe.not_registered) == (10 * MIB, driver.name, None)
+    assert (probe.registrar, probe.not_registered) == (driver.name, None)
+    assert all(len(row.before) == 3 for row in probe.rows)
     assert kernel.holds_nothing
     assert not driver.registered
+
+
+def test_the_second_of_two_back_to_back_counts() -> None:
+    times = iter([90.0, 3.0, 80.0, 5.0])
+    probe = run_pool_probe(
+        MIB, (), rounds=2, registrar=NoRegistrar("x"), baseline=lambda n: (next(times), None), calls=FakeKernel()
+    )
+    assert [made for made, _ in probe.baseline.samples] == [3.0, 5.0]
+    assert [made for made, _ in probe.baseline.before] == [90.0, 80.0]
 
 
 def test_the_ratio_is_of_medians_of_the_same_run_and_only_of_pools_that_were_registered() -> None:
@@ -101,7 +111,8 @@ def test_a_baseline_that_cannot_give_back_runs_once_and_one_that_fails_ends_with
         calls=FakeKernel(),
     )
     assert len(once.baseline.samples) == 1
-    assert once.baseline.reason == "torch keeps what it pinned: one sample"
+    assert once.baseline.before == ()
+    assert once.baseline.reason == "torch keeps what it pinned: one sample, with nothing before it"
 
     def fails(n_bytes: int) -> tuple[float, float | None]:
         raise CapacityError("torch cannot pin", terms=())
@@ -134,8 +145,6 @@ def test_a_probe_of_nothing_is_refused() -> None:
 
 
 def test_the_probe_runs_on_this_machine() -> None:
-    probe = run_pool_probe(
-        3 * MIB, default_cases((1,)), rounds=1, registrar=NoRegistrar("the tests register nothing"), warm_bytes=0
-    )
+    probe = run_pool_probe(3 * MIB, default_cases((1,)), rounds=1, registrar=NoRegistrar("the tests register nothing"))
     assert all(row.samples or row.refused for row in probe.rows)
     assert all(sample.total_s >= sample.populate_s for row in probe.rows for sample in row.samples)
