@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,8 @@ class DriverRegistrar:
 
     def _refusal(self, call: str, code: int) -> Refusal:
         name, words = self._errors.of_driver(code)
-        return Refusal(call, code, name, words, code in _LOST)
+        was_there = self._context is not None  # a device that never came up was not lost
+        return Refusal(call, code, name, words, was_there and code in _LOST)
 
 
 class RuntimeRegistrar:
@@ -138,7 +140,8 @@ class RuntimeRegistrar:
 
     def prepare(self) -> Refusal | None:
         """Bring up the thread's current device (cudaFree of nothing does only that)."""
-        return self._answer("cudaFree", self._free(ctypes.c_void_p(None)))
+        refused = self._answer("cudaFree", self._free(ctypes.c_void_p(None)))
+        return None if refused is None else replace(refused, device_lost=False)
 
     def register(self, address: int, n_bytes: int) -> Refusal | None:
         """cudaHostRegister with the portable and the mapped flag."""

@@ -117,12 +117,12 @@ def test_the_runtimes_error_is_forgotten_so_that_no_later_call_reports_it() -> N
     assert "cudaGetLastError" in [name for name, _ in library.log]
 
 
-def test_a_driver_that_does_not_come_up_says_so_and_registers_nothing() -> None:
+def test_a_driver_that_does_not_come_up_says_so_registers_nothing_and_has_lost_no_device() -> None:
     library = Library(DRIVER, {"cuInit": 100})
     registrar = real({"libcuda.so.1": library})
     refused = registrar.register(0, 1)
     assert refused is not None
-    assert refused.device_lost
+    assert not refused.device_lost
     assert "cuMemHostRegister_v2" not in [name for name, _ in library.log]
 
 
