@@ -15,10 +15,14 @@ from recipe_looks import KNOBS, SHIPPED, describe, edited, look, root_of, sight_
 
 from hicachectl.errors import UsageError
 from hicachectl.tuning.access import read_target, write_target
+from hicachectl.tuning.host.facts import known
+from hicachectl.tuning.host.pcie_caps import unread_config
 from hicachectl.tuning.host.read import read_machine
 from hicachectl.tuning.item import Item, ItemKind
 from hicachectl.tuning.knobs.recipe import RecipeKnob
 from hicachectl.tuning.plan import About, make_plan
+from hicachectl.tuning.recipe_match import Place
+from hicachectl.tuning.recipe_place import locate
 from hicachectl.tuning.target import Method, Register, Target
 
 IDO = {"pcie.ido-request": "on"}
@@ -389,6 +393,46 @@ def test_a_register_counted_from_the_start_does_not_reach_the_capability_by_the_
     items = look("8n8x-4up16", tmp_path, {"x.order": "on"}, recipes=[vendor])
     assert of(items, ItemKind.SKIP) == list(items)
     assert "inside the function's PCI Express capability" in (items["x.order@0000:63:00.0"].reason or "")
+
+
+ACS_AT = 0x148
+"""Where made-up functions have access control."""
+
+
+@pytest.mark.parametrize(
+    ("offset", "config_length", "kind", "says"),
+    [
+        (ACS_AT + 6, 4096, ItemKind.SKIP, "access control capability at 0x148"),
+        (ACS_AT + 8, 4096, ItemKind.SKIP, "access control capability at 0x148"),
+        (ACS_AT - 2, 4096, ItemKind.CHANGE, None),
+        (ACS_AT + 0x28, 4096, ItemKind.CHANGE, None),
+        (ACS_AT + 6, 512, ItemKind.SKIP, "access control capability at 0x148"),
+    ],
+)
+def test_isolation_is_not_cleared_by_an_offset_that_no_capability_anchors(
+    offset: int, config_length: int, kind: ItemKind, says: str | None, tmp_path: Path
+) -> None:
+    acs = SHIPPED["acs-p2p-redirect"]
+    reach = replace(acs.reach, method=Method.PCI_CONFIG, extended=None, offset=offset)
+    vendor = replace(
+        acs, id="x-order", knob="x.order", shipped=False, reach=reach, mask=0x0002, value=0x0002, words=(("on", 0x0002),), prechecks=()
+    )  # fmt: skip
+    host = edited(describe("2n4x-plx"), PORTS[0], config_length=config_length)
+    one = look(host, tmp_path, {"x.order": "on"}, recipes=[vendor])[f"x.order@{PORTS[0]}"]
+    assert one.kind is kind
+    assert says is None or says in (one.reason or "")
+
+
+def test_where_access_control_is_not_known_nothing_is_written_to_extended_space_from_the_start() -> None:
+    config = replace(unread_config("config", "x", known(4096, "config")), express_at=None)
+    machine = read_machine(root_of("2n4x-plx", Path("/unused")))
+    port = next(device for device in machine.devices if device.address == PORTS[0])
+    acs = SHIPPED["acs-p2p-redirect"]
+    for offset, refused in ((0x100, True), (0x200, True), (0xFE, False)):
+        reach = replace(acs.reach, method=Method.PCI_CONFIG, extended=None, offset=offset)
+        spot = locate(replace(acs, reach=reach, prechecks=()), Place(port.address, replace(port, config=config)))
+        assert (spot.target is None) == refused, offset
+        assert not refused or "where access control is was not read" in spot.why_not
 
 
 @pytest.mark.parametrize(

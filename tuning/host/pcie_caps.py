@@ -12,11 +12,14 @@ from typing import Any, TypeVar
 from hicachectl.tuning.host.facts import Fact, known, unknown
 from hicachectl.tuning.host.model import ConfigSpace, Link
 
-__all__ = ["ASLEEP", "GONE", "NEEDS_ROOT", "SPEEDS_GT_S", "WIDTHS", "decode_config", "find_capability", "unread_config"]
+__all__ = [
+    "ASLEEP", "GONE", "NEEDS_ROOT", "NO_ACCESS_CONTROL", "SPEEDS_GT_S", "WIDTHS", "decode_config", "find_capability", "unread_config",
+]  # fmt: skip
 
 T = TypeVar("T")
 
 NEEDS_ROOT = "needs root (CAP_SYS_ADMIN)"
+NO_ACCESS_CONTROL = "no ACS capability"
 """Reason when 64 bytes came back: the kernel cuts the read short without an error (pci-sysfs.c, pci_read_config)."""
 GONE = "device gone (config reads all ones)"
 ASLEEP = "asleep"
@@ -182,7 +185,7 @@ def _acs(data: bytes, source: str) -> Fact[int]:
         return unknown(source, f"{len(data)} bytes of config were read: no extended space")
     at = _acs_at(data)
     if at is None:
-        return unknown(source, "no ACS capability")
+        return unknown(source, NO_ACCESS_CONTROL)
     control = _word(data, at + 6)
     if control is None:
         return unknown(source, "register lies outside what was read")

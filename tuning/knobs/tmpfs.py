@@ -12,13 +12,11 @@ from hicachectl.tuning.item import Item
 from hicachectl.tuning.knobs.setting import NO_FILE, Setting, in_container, judge, leave_alone, skip
 from hicachectl.tuning.knobs.thp import AT_LEAST_AS_GOOD, SHMEM, ThpShmem
 from hicachectl.tuning.sight import Sight
-from hicachectl.tuning.target import Method, Rule, Target
+from hicachectl.tuning.target import HUGE_WORDS, Method, Rule, Target
 
 __all__ = ["TmpfsHuge", "fstab_line"]
 
 DEV_SHM = "/dev/shm"
-WORDS = ("never", "always", "within_size", "advise")
-"""Linux Documentation/admin-guide/mm/transhuge.rst, "Hugepages in tmpfs/shmem"."""
 _GIVES = frozenset(("always", "within_size", "advise"))
 _WHY = (
     "a file there gets small pages and MADV_HUGEPAGE succeeds and does nothing unless the mount says huge= "
@@ -130,7 +128,7 @@ def _setting(path: str) -> Setting:
         _WHY,
         Target(Method.MOUNT, path),
         "tmpfs with huge pages",
-        WORDS,
+        HUGE_WORDS,
         subject=path,
         privilege="root (CAP_SYS_ADMIN)",
     )
