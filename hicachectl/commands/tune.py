@@ -1,12 +1,12 @@
 """`hicachectl tune`: host settings planned, applied, verified and rolled back. Alone it guides through all of it.
 
-This file holds the guide, `plan`, `show` and `unit`; `tune_apply.py` what writes, `tune_runs.py` what looks back.
+This file holds the guide, `plan` and `show`; `tune_apply.py` what writes, `tune_runs.py` what looks back, `tune_unit.py` what
+keeps a plan over boots.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hicachectl.commands import tune_apply, tune_runs
+from hicachectl.commands import tune_apply, tune_runs, tune_unit
 from hicachectl.context import Context, origin_of
 from hicachectl.envelope import Result, envelope
 from hicachectl.errors import ExitCode, UsageError
@@ -201,36 +201,12 @@ def show(
     cli.emit(Result("hicachectl.tune-show/1", data, facts=explained(data), rows="/steps"), render=render)
 
 
-@app.command()
-def unit(
-    ctx: typer.Context,
-    file: PlanFile,
-    engine: Annotated[
-        list[str] | None,
-        typer.Option("--engine", help="Unit that must not start before the plan holds.", metavar="UNIT", show_default=False),
-    ] = None,
-) -> None:  # fmt: skip
-    """Print the files that keep a saved plan over boots: a systemd unit and timer, tmpfiles.d lines, an fstab line.
-
-    Writes nothing. The unit applies the plan after systemd-sysctl and before the engine; the timer verifies it later.
-    """
-    from hicachectl.render.tune_unit import draw_unit
-    from hicachectl.tuning.plan_file import read_plan
-    from hicachectl.tuning.unit import boot_files
-
-    cli: Context = ctx.obj
-    made = read_plan(file)
-    program = shutil.which("hicachectl") or "/usr/local/bin/hicachectl"
-    files = boot_files(made, plan_file=str(file.resolve()), program=program, engines=tuple(engine or ()))
-    data = {"plan_id": made.id, "plan_file": str(file.resolve()), "program": program, "files": files}
-    cli.emit(Result("hicachectl.tune-unit/1", data, rows="/files"), render=lambda screen, _: draw_unit(screen, files))
-
-
 app.command("apply")(tune_apply.apply)
 app.command("verify")(tune_runs.verify)
 app.command("status")(tune_runs.status)
 app.command("history")(tune_runs.history)
 app.command("rollback")(tune_apply.rollback)
+app.command("unit")(tune_unit.unit)
 if find_spec("hicachectl.commands.tune_recipe") is not None:
     app.add_typer(import_module("hicachectl.commands.tune_recipe").app, name="recipe")
 

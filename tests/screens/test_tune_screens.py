@@ -34,6 +34,7 @@ from hicachectl.render.tune_runs import draw_history, draw_rollback, draw_status
 from hicachectl.render.tune_shell import draw_shell
 from hicachectl.render.tune_unit import draw_unit
 from hicachectl.render.tune_verify import draw_verify
+from hicachectl.tuning.host.mounts import Mount
 from hicachectl.tuning.shell_lines import shell_steps
 from hicachectl.tuning.unit import boot_files
 
@@ -41,6 +42,7 @@ FOLDER = Path(__file__).parent
 WIDTHS = (80, 100, 120)
 LIVE = Seen(None, "2026-11-29T14:02:11Z")
 SNAPSHOT = Seen("8n8x-4up16", "2026-11-29T14:02:11Z", 3 * 86400.0)
+SHM_MOUNT = {"/dev/shm": Mount("/dev/shm", "tmpfs", ("rw", "size=8g"), "/", ("rw", "nosuid", "nodev"))}
 MOVED = (
     "boot id 5d1e0a11-22c4-4e9e-8f2e-6a1d8d5f0c01 -> 77aa0b1c-0000-4e9e-8f2e-6a1d8d5f0c02",
     "kernel 6.8.0 -> 6.9.1",
@@ -58,8 +60,27 @@ DRAWN: dict[str, Callable[[Screen], None]] = {
     "tune-unit": lambda s: draw_unit(
         s,
         boot_files(
-            PLAN, plan_file="/etc/hicachectl/plan.json", program="/usr/bin/hicachectl", engines=["sglang.service"]
+            PLAN,
+            plan_file="/etc/hicachectl/plan.json",
+            program=["/usr/bin/hicachectl"],
+            engines=["sglang.service"],
+            mounts=SHM_MOUNT,
         ),
+        engines=["sglang.service"],
+    ),
+    "tune-unit-files": lambda s: draw_unit(
+        s,
+        boot_files(
+            PLAN,
+            plan_file="/tmp/plan.json",
+            program=["/usr/bin/hicachectl"],
+            engines=["a.service", "b.service"],
+            require=True,
+        ),
+        ["the plan /tmp/plan.json lies in a folder that a boot empties: put it below /etc/hicachectl or /opt"],
+        [Path("boot/hicachectl-tune.service"), Path("boot/fstab")],
+        engines=["a.service", "b.service"],
+        require=True,
     ),
     "tune-apply": lambda s: draw_applied(s, APPLIED),
     "tune-apply-undone": lambda s: draw_applied(s, UNDONE),
@@ -106,7 +127,7 @@ def test_no_address_and_no_number_of_a_plan_is_cut_at_any_width(width: int) -> N
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", sorted(set(DRAWN) - {"tune-shell", "tune-unit"}))
+@pytest.mark.parametrize("name", sorted(set(DRAWN) - {"tune-shell", "tune-unit", "tune-unit-files"}))
 def test_a_screen_fits_the_width(name: str, width: int) -> None:
     lines = [line for line in draw(name, width).splitlines() if "/" not in line]  # a path is never broken
     assert max(map(len, lines)) <= width

@@ -46,14 +46,16 @@ class TmpfsHuge:
         return tuple(_item(sight, choices, choice, word, path) for path in paths)
 
 
-def fstab_line(path: str, word: str) -> str:
+def fstab_line(path: str, word: str, options: tuple[str, ...] = ("defaults",)) -> str:
     """Return the line of /etc/fstab that keeps the option over a boot (fstab(5): blanks are written \\040). Pure.
+
+    `options` are the others of the mount: a line without them would drop its size, mode and noexec at the next boot.
 
     >>> fstab_line("/dev/shm", "advise")
     'tmpfs /dev/shm tmpfs defaults,huge=advise 0 0'
     """
     plain = path.replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011")
-    return f"tmpfs {plain} tmpfs defaults,huge={word} 0 0"
+    return f"tmpfs {plain} tmpfs {','.join(options)},huge={word} 0 0"
 
 
 def _item(sight: Sight, choices: Choices, choice: Choice, word: str, path: str) -> Item:
@@ -113,7 +115,7 @@ def _keep(sight: Sight, path: str, word: str) -> str:
     for owner in sight.owners.get(path, ()):
         if owner.name == "fstab":
             return f"lasts until the next boot; to keep it, write huge={word} into the options at {owner.where}"
-    return f"lasts until the next boot; to keep it, add to /etc/fstab: {fstab_line(path, word)}"
+    return "lasts until the next boot; hicachectl tune unit PLAN prints the line of /etc/fstab that keeps it with the mount's other options"
 
 
 def _parts(choice: Choice) -> tuple[str, tuple[str, ...]]:
