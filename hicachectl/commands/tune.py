@@ -16,7 +16,7 @@ import typer
 
 from hicachectl.commands import tune_apply, tune_runs, tune_unit
 from hicachectl.context import Context, origin_of
-from hicachectl.envelope import Result, envelope
+from hicachectl.envelope import Diagnostic, Result, Severity, envelope
 from hicachectl.errors import ExitCode, UsageError
 from hicachectl.profiles import profile_names
 from hicachectl.registry import PLANNED
@@ -154,9 +154,9 @@ def plan(
     cli: Context = ctx.obj
     permissions = Permissions(bound, allow_isolation_loss, online, persist_files, in_guest)
     session = cli.tune_session(online=online)
-    made = session.plan(_choices(cli, session, flags, profile, tuple(only or ()), permissions))
+    made = _made(session, _choices(cli, session, flags, profile, tuple(only or ()), permissions))
     cli.subject = made.id
-    result = _plan_result(made, exit_code=exit_code)
+    result = _plan_result(session, made, exit_code=exit_code)
     origin = origin_of(session.root)
     saved = cli.output.save(envelope(result, origin)) if cli.output.file is not None else None
 
@@ -228,10 +228,10 @@ def _guide(
             code="HC-NEED-YES",
         )
     session = cli.tune_session(state_dir)
-    made = session.plan(_choices(cli, session, flags, profile, only, permissions))
+    made = _made(session, _choices(cli, session, flags, profile, only, permissions))
     cli.subject = made.id
     talk = cli.output.stdout if tune_apply.streams(cli) else cli.output.stderr
-    _draw_plan(cli, talk, session, made, saved=None)
+    _draw_plan(cli, talk, session, made, saved=None, guided=True)
     data: dict[str, Any] = {
         "plan": plan_data(made), "apply": None, "apply_reason": "nothing has to be changed", "verify": None,
         "verify_reason": "nothing was applied",
@@ -257,7 +257,7 @@ def _guide(
         """What was told on the way, once more in a file; on stdout it stands already."""
         if screen is talk:
             return
-        _draw_plan(cli, screen, session, made, saved=None)
+        _draw_plan(cli, screen, session, made, saved=None, guided=True)
         if report is not None:
             draw_applied(screen, report)
         if checked is not None:
@@ -285,23 +285,51 @@ def _choices(
     return choices_of(effective, permissions, only, recipe_words(session))
 
 
-def _plan_result(made: Plan, *, exit_code: bool) -> Result:
+def _made(session: Session, choices: Choices) -> Plan:
+    """Plan, and refuse a word of --only that names nothing."""
+    from hicachectl.tune_only import check_only, without_only
+    from hicachectl.tune_session import recipe_words
+
+    made = session.plan(choices)
+    knobs = {ident: knob for ident, (knob, _) in recipe_words(session).items()}
+    check_only(made, [knob.name for knob in session.knobs], knobs, lambda: session.plan(without_only(choices)))
+    return made
+
+
+def _plan_result(session: Session, made: Plan, *, exit_code: bool) -> Result:
     from hicachectl.tune_data import explained, plan_data
 
     data = plan_data(made)
     code = ExitCode.DIFFERS if exit_code and made.changes else ExitCode.OK
+    unread = _nothing_read(session, made)
+    if unread and exit_code:
+        code = ExitCode.UNSUPPORTED
     return Result(
-        "hicachectl.tune-plan/1", data, facts=explained(data), exit_code=code, rows="/items", private=True
+        "hicachectl.tune-plan/1", data, diagnostics=unread, facts=explained(data), exit_code=code, rows="/items", private=True
     )  # fmt: skip
 
 
-def _draw_plan(cli: Context, screen: Any, session: Session, made: Plan, *, saved: str | None) -> None:
+def _nothing_read(session: Session, made: Plan) -> tuple[Diagnostic, ...]:
+    """Say so where nothing of the host could be read: a plan without changes then says nothing about it."""
+    from hicachectl.tuning.findings import judge
+    from hicachectl.tuning.host.read import read_machine
+    from hicachectl.tuning.item import ItemKind
+
+    if any(item.kind in (ItemKind.CHANGE, ItemKind.SAME) for item in made.items):
+        return ()
+    found = [f for f in judge(read_machine(session.root)) if f.code == "HC-NOTHING-READ"]
+    return tuple(Diagnostic(f.code, Severity(f.severity), f.message, subject=f.subject, hint=f.hint) for f in found)
+
+
+def _draw_plan(
+    cli: Context, screen: Any, session: Session, made: Plan, *, saved: str | None, guided: bool = False
+) -> None:
     from hicachectl.commands.topo import seen
     from hicachectl.render.topo_screen import Seen
     from hicachectl.render.tune_plan import PlanShown, draw_plan
 
     look = Seen(None, made.about.made_at) if cli.root is None else seen(session.root, origin_of(session.root))
-    draw_plan(screen, PlanShown(made, look, saved=saved, as_root=os.geteuid() == 0))
+    draw_plan(screen, PlanShown(made, look, saved=saved, as_root=os.geteuid() == 0, line=cli.again(), guided=guided))
 
 
 def _moved(session: Session, made: Plan) -> tuple[str, ...]:

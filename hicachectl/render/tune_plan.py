@@ -41,7 +41,8 @@ class PlanShown:
     """A plan and what the screen says around it.
 
     `seen` is the host it was made from, None when it was read from a file. `moved` says what no longer fits, empty when it fits;
-    `saved` is the file it was saved to or read from. `as_root`: no sudo is needed in the next command.
+    `saved` is the file it was saved to or read from. `as_root`: no sudo is needed in the next command. `line` made the plan;
+    `guided`: the guide asks next, so no command has to be typed.
     """
 
     plan: Plan
@@ -49,6 +50,8 @@ class PlanShown:
     moved: tuple[str, ...] = ()
     saved: str | None = None
     as_root: bool = False
+    line: str = "hicachectl tune plan"
+    guided: bool = False
 
 
 def draw_plan(screen: Screen, shown: PlanShown) -> None:
@@ -233,18 +236,22 @@ def _footer(screen: Screen, shown: PlanShown) -> None:
     saved = "" if shown.saved is None else f"Saved {shown.saved} (0600). " if shown.seen is not None else ""
     sudo = "" if shown.as_root else "sudo "
     again = f"Check again: hicachectl tune verify {_file(shown)}" if shown.saved else ""
-    nothing = "" if plan.changes else "Nothing to change. "
+    nothing = "Nothing to change. " if checked else "Nothing is planned: no setting could be compared. "
+    nothing = "" if plan.changes else nothing
     if shown.moved:
         text = "Next: hicachectl tune plan --output-file PLAN"
     elif shown.seen is not None and shown.seen.name is not None:
         text = f"{saved}{nothing}A recorded host: this plan can be read, not applied here."
     elif not plan.changes:
         text = f"{saved}{nothing}{again}"
+    elif shown.guided:
+        text = ""
     elif shown.saved is None:
-        text = "Next: hicachectl tune plan --output-file plan.json"
+        text = f"Next: {shown.line} --output-file plan.json"
     else:
         text = f"{saved}Next: {sudo}hicachectl tune apply {_file(shown)}"
-    hang(screen, "", text, indent=2)
+    if text:
+        hang(screen, "", text, indent=2)
 
 
 def _file(shown: PlanShown) -> str:

@@ -156,6 +156,61 @@ def test_only_leaves_other_items_out(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("nosuch", "the settings are "),
+        ("thp.sizes", "did you mean --only thp.size?"),
+        ("pcie.ido_request", "did you mean --only pcie.ido-request?"),
+        ("tune.thp.enabled", "did you mean --only thp.enabled?"),
+        ("--thp-enabled", "did you mean --only thp.enabled?"),
+        ("pcie.ido-completion", "to plan it: --pcie-ido-completion VALUE"),
+        ("thp.size.64kB", "to plan it: --thp-sizes VALUE"),
+        ("pcie.ido-request@0000:ff:00.0", "its places are 0000:"),
+        ("thp.enabled@node0", "one setting of the whole host"),
+        ("pcie.ido-request@U0", "--only pcie.ido-request@0000:21:00.0 --only"),
+    ],
+)
+@pytest.mark.parametrize("guide", [False, True])
+def test_only_with_a_word_that_names_nothing_is_2_and_says_what_would(
+    desk: Desk, word: str, says: str, guide: bool
+) -> None:
+    ran = desk.call("tune", *(["--dry-run"] if guide else ["plan"]), f"--only={word}", "--only", "thp.defrag")
+    assert (ran.code, "Nothing to change" in ran.out) == (2, False)
+    assert f"--only {word!r}" in ran.err
+    assert says in ran.err
+
+
+def test_what_comes_next_is_the_line_that_was_typed(desk: Desk) -> None:
+    ran = desk.call("tune", "plan", "--only", "thp.defrag", "--thp-defrag", "defer")
+    (line,) = [line for line in ran.out.splitlines() if line.startswith("Next: ")]
+    assert line.startswith("Next: hicachectl tune plan --only thp.defrag --thp-defrag defer")
+    assert line.endswith(" --output-file plan.json")
+    desk.make_plan()
+    status = desk.host.root.at("/proc/self/status")
+    status.write_text(re.sub(r"CapEff:.*", f"CapEff:\t{0:016x}", status.read_text()))
+    refused = desk.call("tune", "apply", "PLAN", "--dry-run")
+    assert refused.code == 4
+    assert f"next: sudo hicachectl tune apply {desk.plan} --dry-run" in refused.err
+
+
+def test_of_a_host_that_shows_nothing_no_plan_says_nothing_to_change(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "bare").mkdir()
+    line = ("tune", "plan", "--root", str(tmp_path / "bare"))
+    ran = desk.call(*line, "--exit-code")
+    assert ran.code == 5
+    assert "HC-NOTHING-READ" in ran.out
+    assert "Nothing to change" not in ran.out
+    assert desk.call(*line).code == 0
+    assert document(desk.call(*line, "-o", "json"), "tune-plan") is not None
+
+
+def test_the_guide_names_no_next_command_above_its_question(desk: Desk) -> None:
+    ran = desk.call("tune", tty=True, stdin="n\n")
+    assert ran.code == 2
+    assert "Next:" not in ran.out
+
+
+@pytest.mark.parametrize(
     ("argv", "what"),
     [
         (["plan", "--only", "@x"], "names no setting"),
