@@ -10,22 +10,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hicachectl import __version__
+from hicachectl.tuning.access import read_doors
+from hicachectl.tuning.choices import Choices
 from hicachectl.tuning.holders import gate
+from hicachectl.tuning.host.read import read_machine
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.kernel import Kernel, LiveKernel
 from hicachectl.tuning.knobs import Knob
 from hicachectl.tuning.knobs.recipe import RecipeKnob
 from hicachectl.tuning.knobs.table import MEMORY_KNOBS
+from hicachectl.tuning.knobs.thp import DEFRAG, settle
 from hicachectl.tuning.proofs import prove_effect
 from hicachectl.tuning.prove import PROBES, Prover
 from hicachectl.tuning.recipe_load import load_recipes
 from hicachectl.tuning.session import Session
+from hicachectl.tuning.sight import Sight
 from hicachectl.tuning.state import DEFAULT_STATE_DIR, StateDir
 
 if TYPE_CHECKING:
     from hicachectl.context import Context
 
-__all__ = ["live_session", "make_session", "recipe_words", "utc_now", "who_calls"]
+__all__ = ["live_session", "make_session", "recipe_words", "settled", "utc_now", "who_calls"]
 
 
 def live_session(cli: Context, state_dir: Path | None, online: bool, plans: bool) -> Session:
@@ -61,6 +66,13 @@ def make_session(
         observe=lambda item: prove_effect(item, root),
         measure=Prover().measure if PROBES else None,
     )
+
+
+def settled(session: Session, choices: Choices) -> Choices:
+    """Return the choices with what the host itself decides settled, so that the saved plan asks nobody again. Reads the host."""
+    target = DEFRAG.target
+    sight = Sight(read_machine(session.root), {}, doors=read_doors(session.root, [target]))
+    return settle(choices, sight)
 
 
 def recipe_words(session: Session) -> dict[str, tuple[str, str]]:

@@ -150,6 +150,9 @@ def may_write(recipe: Recipe, machine: Machine, choices: Choices, place: Place, 
             "boot without lockdown (Secure Boot sets it), or set it in the firmware",
             "HC-UNSUPPORTED",
         )
+    busy = None if recipe.wants(Precheck.TRANSACTIONS_PENDING) is None else _busy(place.device)
+    if busy is not None:
+        return because(ItemKind.SKIP, busy, "stop what uses the device, then plan again: hicachectl tune plan")
     if recipe.wants(Precheck.ISOLATION_LOSS_ALLOWED) is not None:
         if not choices.allow_isolation_loss:
             return because(
@@ -171,6 +174,16 @@ def may_write(recipe: Recipe, machine: Machine, choices: Choices, place: Place, 
 
 
 # -- helpers --------------------------------------------------------------------------------------------------------------
+
+
+def _busy(device: PciDevice | None) -> str | None:
+    """Say why the recipe's transactions_pending: 0 does not hold; what could not be read does not hold either."""
+    if device is None:
+        return None
+    pending = device.config.transactions_pending
+    if pending.value is None:
+        return f"whether transactions are pending could not be read: {pending.reason}"
+    return "transactions are pending: the device is at work" if pending.value else None
 
 
 def _root_port(machine: Machine, device: PciDevice | None) -> PciDevice | None:

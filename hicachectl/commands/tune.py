@@ -110,7 +110,7 @@ def plan(
     only: OnlyOption = None,
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 3 when something would change.")] = False,
     thp_enabled: Annotated[Text, _set("--thp-enabled", "always, madvise or never.", _HUGE, "WORD")] = None,
-    thp_defrag: Annotated[Text, _set("--thp-defrag", "always, defer, defer+madvise, madvise or never.", _HUGE, "WORD")] = None,
+    thp_defrag: Annotated[Text, _set("--thp-defrag", "auto, auto:SIZE, always, defer, defer+madvise, madvise or never.", _HUGE, "WORD")] = None,
     thp_shmem: Annotated[Text, _set("--thp-shmem", "advise and others, for memfd and shared memory.", _HUGE, "WORD")] = None,
     thp_sizes: Annotated[Text, _set("--thp-sizes", "Single sizes, such as 64kB=madvise.", _HUGE, "SIZE=WORD,...")] = None,
     khugepaged_defrag: Annotated[Text, _set("--khugepaged-defrag", "1 lets khugepaged compact.", _HUGE, "0|1")] = None,
@@ -288,8 +288,9 @@ def _choices(
 def _made(session: Session, choices: Choices) -> Plan:
     """Plan, and refuse a word of --only that names nothing."""
     from hicachectl.tune_only import check_only, without_only
-    from hicachectl.tune_session import recipe_words
+    from hicachectl.tune_session import recipe_words, settled
 
+    choices = settled(session, choices)
     made = session.plan(choices)
     knobs = {ident: knob for ident, (knob, _) in recipe_words(session).items()}
     check_only(made, [knob.name for knob in session.knobs], knobs, lambda: session.plan(without_only(choices)))

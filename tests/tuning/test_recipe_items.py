@@ -248,10 +248,30 @@ def test_a_device_given_to_a_guest_is_only_reported(driver: str, tmp_path: Path)
     assert items["pcie.ido-request@0000:64:00.0"].kind is ItemKind.CHANGE
 
 
-def test_pending_transactions_are_told(tmp_path: Path) -> None:
+def test_pending_transactions_are_a_skip_so_that_apply_refuses_them_too(tmp_path: Path) -> None:
     host = edited(describe("8n8x-4up16"), "0000:63:00.0", pcie=with_pcie(transactions_pending=True))
-    one = look(host, tmp_path, IDO)["pcie.ido-request@0000:63:00.0"]
-    assert any("transactions were pending" in note for note in one.notes)
+    items = look(host, tmp_path, IDO)
+    one = items["pcie.ido-request@0000:63:00.0"]
+    assert one.kind is ItemKind.SKIP
+    assert "transactions are pending" in (one.reason or "")
+    assert items["pcie.ido-request@0000:64:00.0"].kind is ItemKind.CHANGE
+    off = look(host, tmp_path, {"pcie.ido-request": "off"})
+    assert off["pcie.ido-request@0000:63:00.0"].kind is ItemKind.SAME  # nothing to write, so nothing to wait for
+
+
+def test_what_must_be_at_rest_waits_for_processes_like_a_change_of_order(tmp_path: Path) -> None:
+    items = look("2n4x-plx", tmp_path, {**ACS, "pcie.read-request": "4096"}, allow_isolation_loss=True)
+    assert {item.ordering for item in items.values() if item.knob == "acs.p2p-redirect"} == {True}  # quiesce: required
+    assert {item.ordering for item in items.values() if item.knob == "pcie.read-request"} == {False}
+
+
+def test_a_change_says_what_it_risks(tmp_path: Path) -> None:
+    notes = look("8n8x-4up16", tmp_path, IDO)["pcie.ido-request@0000:63:00.0"].notes
+    assert "risk medium: data-ordering; refused while a process holds an accelerator, unless --online" in notes
+    acs = look("2n4x-plx", tmp_path, ACS, allow_isolation_loss=True)[f"acs.p2p-redirect@{PORTS[0]}"].notes
+    assert "risk high: isolation-loss; refused while a process holds an accelerator, unless --online" in acs
+    mild = look("8n8x-4up16", tmp_path, {"pcie.read-request": "4096"})["pcie.read-request@0000:23:00.0"].notes
+    assert "risk low: fairness-between-devices; better while nothing uses the device" in mild
 
 
 def test_on_a_read_only_mount_what_differs_is_skipped_and_the_same_is_the_same(tmp_path: Path) -> None:
@@ -302,7 +322,6 @@ def test_redirection_is_cleared_only_with_the_flag(tmp_path: Path) -> None:
     allowed = look("2n4x-plx", tmp_path, ACS, allow_isolation_loss=True)
     assert of(allowed, ItemKind.CHANGE) == of(items, ItemKind.SKIP)
     assert {(item.old, item.new) for item in allowed.values()} == {(0x001D, 0x0001)}
-    assert not any(item.ordering for item in allowed.values())
 
 
 def test_a_port_that_does_not_redirect_is_the_same_without_the_flag(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ class RecipeKnob:
             max_loss=None if effect is None else effect.max_loss,
             read_back=recipe.read_back,
             on_not_implemented=recipe.on_not_implemented,
-            ordering=recipe.risk.ordering,
+            ordering=recipe.risk.must_rest,
             recipe=recipe.id,
             recipe_sha256=recipe.sha256,
             uplink=place.uplink,
@@ -180,20 +180,15 @@ class _Seen:
 
 def _notes(recipe: Recipe, seen: _Seen, kind: ItemKind, machine: Machine) -> Iterator[str]:
     """Yield what an operator should know before writing, and the word for what was read."""
-    value, device = seen.value.value, seen.place.device
+    value = seen.value.value
     word = None if value is None else recipe.word_of(value)
     if word is not None and kind is ItemKind.REPORT:
         yield f"it is {word} here"
     if kind is not ItemKind.CHANGE:
         return
+    yield _at_risk(recipe)
     if recipe.on_not_implemented == "skip":
         yield "support unknown until written"
-    if (
-        device is not None
-        and device.config.transactions_pending.value
-        and recipe.wants(Precheck.TRANSACTIONS_PENDING) is not None
-    ):
-        yield "transactions were pending when it was read: apply it while the device is idle"
     if recipe.reach.method is Method.MODULE_PARAM:
         yield f"takes effect when {recipe.reach.module} is loaded again; where the initramfs loads it, rebuild that too"
     elif recipe.reach.method in REGISTER_METHODS:
@@ -208,3 +203,13 @@ def _notes(recipe: Recipe, seen: _Seen, kind: ItemKind, machine: Machine) -> Ite
         yield f"the recipe is {recipe.status.value}"
     if machine.host.virtualisation.value is None:
         yield f"whether this is a virtual machine is not known ({machine.host.virtualisation.reason})"
+
+
+def _at_risk(recipe: Recipe) -> str:
+    """Say what a write puts at risk, and whether the device must be at rest for it."""
+    risk = recipe.risk
+    if risk.must_rest:
+        rest = "refused while a process holds an accelerator, unless --online"
+    else:
+        rest = "better while nothing uses the device" if risk.quiesce == "recommended" else "while the device is used"
+    return f"risk {risk.level}: {', '.join(risk.hazards) or 'none is known'}; {rest}"

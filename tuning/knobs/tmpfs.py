@@ -133,4 +133,5 @@ def _setting(path: str) -> Setting:
         HUGE_WORDS,
         subject=path,
         privilege="root (CAP_SYS_ADMIN)",
+        argues_for=tuple(_GIVES),
     )
