@@ -13,13 +13,14 @@ __all__ = ["ShellStep", "shell_steps"]
 
 @dataclass(frozen=True, slots=True)
 class ShellStep:
-    """One change. `reason` says why `command` or `undo` is None; `changes` is old -> new for people."""
+    """One change. `reason` says why `command` or `undo` is None; `changes` is old -> new for people, `notes` what to know before."""
 
     id: str
     changes: str
     command: str | None
     undo: str | None
     reason: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 def shell_steps(plan: Plan) -> tuple[ShellStep, ...]:
@@ -38,6 +39,6 @@ def _step(item: Item) -> ShellStep:
     if target is None or item.old is None or new is None:
         return ShellStep(item.id, changes, None, None, item.old_reason or "it has no place on the host")
     try:
-        return ShellStep(item.id, changes, shell_line(target, new), shell_line(target, item.old))
+        return ShellStep(item.id, changes, shell_line(target, new), shell_line(target, item.old), notes=item.notes)
     except KeyError:
         return ShellStep(item.id, changes, None, None, f"no command writes by the method {target.method.value}")

@@ -189,14 +189,17 @@ def show(
     cli.subject = made.id
     session = cli.tune_session()
     moved = _moved(session, made)
-    steps = shell_steps(made)
+    steps = () if moved else shell_steps(made)  # commands for another host are not even printed
     data = show_data(made, moved, steps)
 
     def render(screen: Any, _: object) -> None:
         if as_shell:
             draw_shell(screen, made, steps, moved)
         else:
-            draw_plan(screen, PlanShown(made, moved=moved, saved=str(file), as_root=os.geteuid() == 0))
+            draw_plan(
+                screen,
+                PlanShown(made, moved=moved, saved=str(file), as_root=os.geteuid() == 0, recorded=cli.root is not None),
+            )
 
     cli.emit(Result("hicachectl.tune-show/1", data, facts=explained(data), rows="/steps"), render=render)
 
@@ -340,6 +343,8 @@ def _moved(session: Session, made: Plan) -> tuple[str, ...]:
 
     fresh = session.plan(made.choices)
     changed = moved(made.fingerprint, fresh.fingerprint)
+    if made.about.host != fresh.about.host:
+        changed = (f"host {made.about.host or 'unknown'} -> {fresh.about.host or 'unknown'}", *changed)
     others = (
         f"{d.id}: the plan says {d.was}, this host now {d.now or 'has no such item'}" for d in differences(made, fresh)
     )

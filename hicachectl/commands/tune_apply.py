@@ -56,6 +56,7 @@ def apply(
     the rest goes on. Needs root.
     """
     from hicachectl.render.tune_apply import draw_applied, draw_summary
+    from hicachectl.tune_codes import apply_code
     from hicachectl.tune_data import apply_data, explained
     from hicachectl.tuning.apply import ApplyOptions, changes_until
     from hicachectl.tuning.plan_file import read_plan
@@ -77,11 +78,11 @@ def apply(
         report = run_apply(cli, session, plan, options, cli.output.stdout if streams(cli) else cli.output.stderr)
     error = report.error()
     data = apply_data(report, dry_run=dry_run)
-    result = Result("hicachectl.tune-apply/1", data, facts=explained(data), rows="/items")
+    result = Result("hicachectl.tune-apply/1", data, facts=explained(data), rows="/items", exit_code=apply_code(report))
 
     def render(screen: Screen, _: object) -> None:
         if dry_run or screen is not cli.output.stdout:
-            draw_applied(screen, report)
+            draw_applied(screen, report, dry_run=dry_run)
         else:
             draw_summary(screen, report)
 
@@ -132,7 +133,7 @@ def rollback(
     codes = [ExitCode.OK]
     if report.outcome is RunOutcome.PARTIAL:
         codes.append(ExitCode.PARTIAL)
-    elif not dry_run and any(undo.result is UndoResult.CHANGED_SINCE for undo in report.items):
+    elif any(undo.result is UndoResult.CHANGED_SINCE for undo in report.items):
         codes.append(ExitCode.DIFFERS)
     data = rollback_data(report, dry_run=dry_run)
     result = Result("hicachectl.tune-rollback/1", data, facts=explained(data), exit_code=max(codes), rows="/items")

@@ -17,9 +17,11 @@ from hicachectl.render.text import cell_width
 from hicachectl.render.topo_screen import Seen
 from hicachectl.render.tune_words import (
     change_text,
+    counted,
     grouped,
     hang,
     head_line,
+    keeps_until_boot,
     kinds_text,
     owner_text,
     places,
@@ -42,7 +44,7 @@ class PlanShown:
 
     `seen` is the host it was made from, None when it was read from a file. `moved` says what no longer fits, empty when it fits;
     `saved` is the file it was saved to or read from. `as_root`: no sudo is needed in the next command. `line` made the plan;
-    `guided`: the guide asks next, so no command has to be typed.
+    `guided`: the guide asks next, so no command has to be typed. `recorded`: the host is a recording, where nothing is applied.
     """
 
     plan: Plan
@@ -52,6 +54,7 @@ class PlanShown:
     as_root: bool = False
     line: str = "hicachectl tune plan"
     guided: bool = False
+    recorded: bool = False
 
 
 def draw_plan(screen: Screen, shown: PlanShown) -> None:
@@ -232,7 +235,12 @@ def _footer(screen: Screen, shown: PlanShown) -> None:
     probes = dict.fromkeys(item.probe for item in plan.changes if item.probe)
     if plan.changes:
         proved = f"; with --prove: measured by {', '.join(map(str, probes))}, kept only on a gain" if probes else ""
-        screen.paragraph("  ", f"after apply: verify {checked} items{proved}")
+        screen.paragraph("  ", f"after apply: verify {counted(checked, 'item')}{proved}")
+        if any(map(keeps_until_boot, plan.changes)) and not shown.moved and not _is_recording(shown):
+            kept = _file(shown) or "PLAN"
+            screen.paragraph(
+                "  ", f"lost at the next boot; to keep it: hicachectl tune unit {kept}, anew after each kernel update"
+            )
     saved = "" if shown.saved is None else f"Saved {shown.saved} (0600). " if shown.seen is not None else ""
     sudo = "" if shown.as_root else "sudo "
     again = f"Check again: hicachectl tune verify {_file(shown)}" if shown.saved else ""
@@ -240,7 +248,7 @@ def _footer(screen: Screen, shown: PlanShown) -> None:
     nothing = "" if plan.changes else nothing
     if shown.moved:
         text = "Next: hicachectl tune plan --output-file PLAN"
-    elif shown.seen is not None and shown.seen.name is not None:
+    elif _is_recording(shown):
         text = f"{saved}{nothing}A recorded host: this plan can be read, not applied here."
     elif not plan.changes:
         text = f"{saved}{nothing}{again}"
@@ -252,6 +260,10 @@ def _footer(screen: Screen, shown: PlanShown) -> None:
         text = f"{saved}Next: {sudo}hicachectl tune apply {_file(shown)}"
     if text:
         hang(screen, "", text, indent=2)
+
+
+def _is_recording(shown: PlanShown) -> bool:
+    return shown.recorded or (shown.seen is not None and shown.seen.name is not None)
 
 
 def _file(shown: PlanShown) -> str:

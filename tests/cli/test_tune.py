@@ -538,6 +538,119 @@ def test_the_knobs_and_recipes_there_are_plan_apply_verify_and_undo_on_a_made_up
     assert host.everything() == before
 
 
+def test_prove_without_a_probe_is_9_and_says_so_unless_something_else_was_applied(desk: Desk) -> None:
+    desk.make_plan("--only", "pcie.ido-request")
+    for flag, word in (("--dry-run", "it would not be tried"), ("--yes", "Nothing was measured")):
+        ran = desk.call("tune", "apply", "PLAN", "--prove", flag)
+        assert (ran.code, desk.host.kernel.log) == (9, [])
+        assert word in ran.out
+    desk.make_plan()
+    assert desk.call("tune", "apply", "PLAN", "--prove", "--yes").code == 0
+
+
+def test_where_no_function_implements_it_apply_is_5(desk: Desk) -> None:
+    desk.make_plan("--only", "pcie.ido-request")
+    desk.host.kernel.tempers |= dict.fromkeys(desk.addresses(), Temper.REFUSES)
+    assert desk.call("tune", "apply", "PLAN", "--yes").code == 5
+
+
+def test_a_dry_run_says_what_would_change(desk: Desk) -> None:
+    changes = desk.make_plan()["data"]["items"]
+    out = desk.call("tune", "apply", "PLAN", "--dry-run").out
+    n = sum(item["kind"] == "change" for item in changes)
+    assert f"dry run, nothing was written  {n} would change" in out
+    assert "not tried" not in out
+
+
+def test_a_dry_rollback_ends_as_the_real_one_would(desk: Desk) -> None:
+    desk.make_plan()
+    assert desk.call("tune", "apply", "PLAN", "--yes").code == 0
+    path = desk.host.root.at(f"{THP}/defrag")
+    path.write_text("always defer defer+madvise madvise [never]\n")
+    assert desk.call("tune", "rollback", "--dry-run").code == 3
+    desk.host.root.hidden[f"{THP}/defrag"] = "permission denied"
+    assert desk.call("tune", "rollback", "--dry-run").code == 7
+    desk.host.root.at(BOOT_ID).write_text("another\n")
+    ran = desk.call("tune", "rollback", "j-0001", "--dry-run")
+    assert (ran.code, "HC-EXPIRED" in ran.err) == (8, True)
+
+
+def test_status_says_why_no_run_is_in_place(desk: Desk) -> None:
+    def why() -> str:
+        data = document(desk.call("tune", "status", "-o", "json"), "tune-status")
+        assert data["current"] is None
+        return str(data["current_reason"])
+
+    assert why() == "no run is recorded in this folder"
+    desk.make_plan()
+    assert desk.call("tune", "apply", "PLAN", "--yes").code == 0
+    assert desk.call("tune", "rollback", "--yes").code == 0
+    assert why() == "the last run, j-0001, has nothing in place: rolled-back"
+    desk.host.root.at(BOOT_ID).write_text("another\n")
+    assert why() == "the last run, j-0001, was made in another boot"
+
+
+def test_of_a_plan_that_no_longer_fits_no_command_is_printed(desk: Desk) -> None:
+    desk.make_plan()
+    desk.host.root.at("/proc/sys/kernel/hostname").write_text("other\n")
+    ran = desk.call("tune", "show", "PLAN", "--as-shell")
+    assert ran.code == 0
+    assert all(line.startswith("#") for line in ran.out.splitlines())
+    assert "STALE, the host has moved since: host small -> other" in ran.out
+    assert document(desk.call("tune", "show", "PLAN", "-o", "json"), "tune-show")["steps"] == []
+
+
+def test_show_of_a_recording_does_not_tell_to_apply(desk: Desk, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(desk.host.root.path, copy, symlinks=True)
+    desk.call("tune", "plan", "--root", str(copy), "--output-file", "PLAN")
+    out = desk.call("tune", "show", "PLAN", "--root", str(copy)).out
+    assert "tune apply" not in out
+    assert "can be read, not applied" in out
+
+
+def test_the_plan_and_the_apply_say_what_a_boot_takes_away(desk: Desk) -> None:
+    planned = desk.call("tune", "plan", "--output-file", "PLAN").out
+    assert f"lost at the next boot; to keep it: hicachectl tune unit {desk.plan}" in planned
+    assert (
+        "lost at the next boot; to keep them: hicachectl tune unit PLAN"
+        in desk.call("tune", "apply", "PLAN", "--yes").out
+    )
+
+
+def test_verify_of_a_plan_that_was_never_applied_blames_nobody(desk: Desk) -> None:
+    desk.make_plan()
+    before = desk.call("tune", "verify", "PLAN")
+    assert before.code == 3
+    assert f"x -> not applied yet: sudo hicachectl tune apply {desk.plan}" in before.out
+    assert "must stop first" not in before.out
+    assert desk.call("tune", "apply", "PLAN", "--yes").code == 0
+    desk.host.root.at(f"{THP}/defrag").write_text("always defer defer+madvise madvise [never]\n")
+    assert "whoever else writes it must stop first" in desk.call("tune", "verify", "PLAN").out
+
+
+def test_verify_of_another_hosts_plan_says_so_and_does_not_send_to_sudo(desk: Desk) -> None:
+    desk.make_plan()
+    desk.host.root.at(BOOT_ID).write_text("another\n")
+    assert "STALE" not in desk.call("tune", "verify", "PLAN").out
+    desk.host.root.at("/proc/sys/kernel/hostname").write_text("other\n")
+    shutil.rmtree(desk.host.root.at(f"/sys/bus/pci/devices/{desk.addresses()[0]}").resolve())
+    ran = desk.call("tune", "verify", "PLAN")
+    assert "STALE" in ran.out
+    assert "host small -> other" in ran.out
+    assert "may not be here" in ran.out
+    moved = document(desk.call("tune", "verify", "PLAN", "-o", "json"), "tune-verify")["moved"]
+    assert [line.split()[0] for line in moved] == ["host", "PCI"]
+
+
+@pytest.mark.parametrize("command", ["status", "history", "verify"])
+def test_this_machines_runs_are_not_held_against_a_recording(desk: Desk, command: str, tmp_path: Path) -> None:
+    ran = desk.call("tune", command, "--root", str(desk.host.root.path))
+    assert (ran.code, "needs --state-dir" in ran.err) == (2, True)
+    told = desk.call("tune", command, "--root", str(desk.host.root.path), "--state-dir", str(tmp_path / "other"))
+    assert "needs --state-dir" not in told.err
+
+
 # -- the guide and the unit -------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ from hicachectl.render.tune_unit import draw_unit
 from hicachectl.render.tune_verify import draw_verify
 from hicachectl.tuning.host.mounts import Mount
 from hicachectl.tuning.shell_lines import shell_steps
+from hicachectl.tuning.target import Rule
 from hicachectl.tuning.unit import boot_files
 
 FOLDER = Path(__file__).parent
@@ -43,6 +45,7 @@ WIDTHS = (80, 100, 120)
 LIVE = Seen(None, "2026-11-29T14:02:11Z")
 SNAPSHOT = Seen("8n8x-4up16", "2026-11-29T14:02:11Z", 3 * 86400.0)
 SHM_MOUNT = {"/dev/shm": Mount("/dev/shm", "tmpfs", ("rw", "size=8g"), "/", ("rw", "nosuid", "nodev"))}
+ANY_OF = replace(CHECKED.items[0], rule=Rule.ONE_OF, wanted=("advise", "within_size"), seen="never")
 MOVED = (
     "boot id 5d1e0a11-22c4-4e9e-8f2e-6a1d8d5f0c01 -> 77aa0b1c-0000-4e9e-8f2e-6a1d8d5f0c02",
     "kernel 6.8.0 -> 6.9.1",
@@ -56,7 +59,8 @@ DRAWN: dict[str, Callable[[Screen], None]] = {
     "tune-plan-nothing": lambda s: draw_plan(s, PlanShown(NOTHING, LIVE, saved="plan.json")),
     "tune-plan-only": lambda s: draw_plan(s, PlanShown(BARE, LIVE, as_root=True)),
     "tune-plan-empty": lambda s: draw_plan(s, PlanShown(EMPTY, LIVE)),
-    "tune-shell": lambda s: draw_shell(s, PLAN, shell_steps(PLAN), MOVED),
+    "tune-shell": lambda s: draw_shell(s, PLAN, shell_steps(PLAN), ()),
+    "tune-shell-stale": lambda s: draw_shell(s, PLAN, shell_steps(PLAN), MOVED),
     "tune-unit": lambda s: draw_unit(
         s,
         boot_files(
@@ -86,6 +90,9 @@ DRAWN: dict[str, Callable[[Screen], None]] = {
     "tune-apply-undone": lambda s: draw_applied(s, UNDONE),
     "tune-apply-partial": lambda s: draw_applied(s, PARTIAL),
     "tune-verify": lambda s: draw_verify(s, CHECKED, 3, (("numa.balancing", "pools are not bound"),)),
+    "tune-verify-moved": lambda s: draw_verify(
+        s, replace(CHECKED, items=(ANY_OF,)), 3, moved=("host c12-07 -> c12-08",)
+    ),
     "tune-verify-ok": lambda s: draw_verify(s, ALL_OK, 0),
     "tune-status": lambda s: draw_status(s, "c12-07", BOOT, STATE, RUNS),
     "tune-status-cut": lambda s: draw_status(s, "c12-07", BOOT, STATE, CUT),
@@ -127,7 +134,9 @@ def test_no_address_and_no_number_of_a_plan_is_cut_at_any_width(width: int) -> N
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", sorted(set(DRAWN) - {"tune-shell", "tune-unit", "tune-unit-files"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(DRAWN) - {"tune-shell", "tune-shell-stale", "tune-unit", "tune-unit-files"})
+)
 def test_a_screen_fits_the_width(name: str, width: int) -> None:
     lines = [line for line in draw(name, width).splitlines() if "/" not in line]  # a path is never broken
     assert max(map(len, lines)) <= width
