@@ -5,6 +5,7 @@ Each gate returns a verdict: skip or report-only with its reason and remedy, or 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from hicachectl.tuning.choices import Choices
@@ -62,7 +63,7 @@ def hidden(recipe: Recipe, machine: Machine, place: Place | None = None, *, in_g
             ItemKind.REPORT,
             f"this is a virtual machine ({machine_word}): what it shows of a register need not be the hardware's",
             "run it on the host of this machine, or plan with --in-guest when its devices are passed through",
-            "HC-CONTAINER",
+            "HC-GUEST",
         )
     if container not in (None, "none"):
         return because(
@@ -101,7 +102,7 @@ def no_value(reason: str) -> Verdict:
         return because(ItemKind.SKIP, reason, "sudo lspci -vv; dmesg tells why it went", "HC-DEVICE-GONE")
     if reason in ("permission denied", "Permission denied"):
         return because(ItemKind.SKIP, f"it could not be read: {reason}", "sudo hicachectl tune plan", "HC-NEED-ROOT")
-    return because(ItemKind.SKIP, f"it could not be read: {reason}", "none is known here")
+    return because(ItemKind.SKIP, f"it could not be read: {reason}", _what_helps(reason))
 
 
 def relaxed_ordering(machine: Machine, place: Place, wanted: Value, seen: Value) -> Verdict | None:
@@ -174,6 +175,20 @@ def may_write(recipe: Recipe, machine: Machine, choices: Choices, place: Place, 
 
 
 # -- helpers --------------------------------------------------------------------------------------------------------------
+
+
+def _what_helps(reason: str) -> str:
+    """Return what a reason itself names in brackets, `(sudo modprobe msr)`, `(boot with ...)`; else what fits it."""
+    named = re.search(r"\(((?:sudo|boot with) [^()]*)\)$", reason)
+    if named is not None:
+        return named[1]
+    if "needs root" in reason:
+        return "sudo hicachectl tune plan"
+    if "live host only" in reason:
+        return "run it on the host itself, without --root"
+    if "not a file of ours" in reason:
+        return "move that file away, or set the parameter in it by hand"
+    return "none is known here"
 
 
 def _busy(device: PciDevice | None) -> str | None:

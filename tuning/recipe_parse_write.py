@@ -43,7 +43,7 @@ def parse_write(all_: Fields, reach: Reach | None, prechecks: tuple[tuple[Preche
         words = _words(all_, reach, None) or ((("on", text),) if text is not None else ())
         if text is not None and (unfit := unfit_text(reach.method, text)) is not None:
             write.wrong("value", f"value is {text!r}: {unfit}")
-        if text is not None and text not in [value for _, value in words]:
+        elif text is not None and text not in [value for _, value in words]:
             all_.wrong("words", f"value {text!r} has no word")
         return Write(None, text, 0, words)
     mask, value = write.number("mask", 1, _MAX_U64), write.number("value", 0, _MAX_U64)
@@ -57,7 +57,7 @@ def parse_write(all_: Fields, reach: Reach | None, prechecks: tuple[tuple[Preche
             where = ("access", key) if key in ("offset", "width") else ("write",)
             all_.problems.append(ProfileError(what, where=all_.doc.where(where)))
     words = _words(all_, reach, mask) or (("on", value),)
-    if value not in [known for _, known in words]:
+    if not value & ~mask and value not in [known for _, known in words]:
         all_.wrong("words", f"value {value:#06x} of write has no word")
     return Write(mask, value, forbidden, words)
 

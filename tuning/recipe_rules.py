@@ -22,6 +22,7 @@ __all__ = [
     "RESERVED_AREAS",
     "broken_rules",
     "never_written",
+    "register_name",
     "unfit",
     "unfit_text",
 ]
@@ -69,8 +70,19 @@ _WIDTHS = {
 _OFFSETS = {
     Method.PCI_CONFIG: 4095, Method.PCI_ECAP: 4095, Method.MSR: 0xFFFFFFFF, Method.SMN_DEBUGFS: 0xFFFFFFFF, Method.HSMP: 0xFF,
 }  # fmt: skip
+_NAMES = {0x08: "Device Control", 0x10: "Link Control", 0x28: "Device Control 2"}
 _HSMP_PAIRED = (0x12,)
 """HSMP messages that set something another message reads back: only these can be journalled (docs/facts.md#hsmp)."""
+
+
+def register_name(reach: Reach) -> str | None:
+    """Return what a register of a known capability is called, None for others. Pure.
+
+    Source: Linux include/uapi/linux/pci_regs.h (PCI_EXP_DEVCTL, PCI_EXP_LNKCTL, PCI_EXP_DEVCTL2, PCI_ACS_CTRL).
+    """
+    if reach.capability == EXPRESS:
+        return _NAMES.get(reach.offset or 0)
+    return "ACS Control" if (reach.extended, reach.offset) == (ACCESS_CONTROL, 0x06) else None
 
 
 def never_written(reach: Reach, forbidden: int) -> int:
@@ -107,8 +119,12 @@ def unfit(reach: Reach) -> Iterator[tuple[str, str]]:
     elif reach.width is not None and reach.offset is not None:
         if reach.offset > _OFFSETS[method]:
             yield "offset", f"offset is {reach.offset:#x}, past {_OFFSETS[method]:#x}, the last of {method.value}"
-        if method in (Method.PCI_CONFIG, Method.PCI_ECAP) and reach.offset % (reach.width // 8):
+        apart = reach.instances if method is Method.SMN_DEBUGFS else ()
+        aligned = (Method.PCI_CONFIG, Method.PCI_ECAP, Method.SMN_DEBUGFS)
+        if method in aligned and reach.offset % (reach.width // 8):
             yield "offset", f"offset {reach.offset:#x} is not aligned to its width of {reach.width} bits"
+        elif any(distance % (reach.width // 8) for distance in apart):
+            yield "instances", f"a distance in instances is not a multiple of {reach.width // 8} bytes"
     if method is Method.PCI_ECAP and reach.extended is None:
         yield "anchor", "pci-ecap counts from an extended capability: anchor: {ecap: 0x0d}"
     if method is Method.PCI_CONFIG and reach.extended is not None:

@@ -190,15 +190,16 @@ def _same(screen: Screen, items: Sequence[Item]) -> None:
 def _told(screen: Screen, sign: str, word: str, items: Sequence[Item]) -> None:
     """Draw what is not written: once a reason, with every place it holds for and what would help; a note once."""
     told: set[str] = set()
-    style = "warn" if sign == "!" else None
     for group in grouped(items, lambda item: (item.knob, item.reason, item.code, item.remedy)):
-        first = group[0]
+        first, style = group[0], "warn" if sign == "!" else None
         subjects = [item.subject for item in group if item.subject is not None]
         where = [*places(group)] if any(item.uplink for item in group) else subjects
         said = all(item.old is None or _says(item.reason or "", item.show(item.old)) for item in group)
         held = "" if said else f"now {values_text(group)}: "
         code = f" ({first.code})" if first.code else ""
         label = f"  {sign} {first.knob}  "
+        if first.remedy is not None and first.remedy.startswith("none is needed"):
+            label, style = label.replace("!", "i", 1), None  # nothing is wrong with it
         hang(
             screen, label, f"{' '.join(where)}{'  ' if where else ''}{word}{held}{first.reason or 'no reason given'}{code}", style
         )  # fmt: skip
@@ -223,7 +224,7 @@ def _two_settings(screen: Screen, plan: Plan) -> None:
     if any(k.startswith(_ENDPOINT_ORDER) for k in knobs) and not any(k.startswith(_ROOT_ORDER) for k in knobs):
         hang(
             screen,
-            "  i root complex  ",
+            "  note: root complex: ",
             "whether it reorders by ID what accelerators mark is another setting; no recipe here has its address (HC-RC-ORDER-UNKNOWN)",
         )
         screen.paragraph(_DETAIL + "-> ", "hicachectl tune recipe checklist hygon: what to ask the vendor")

@@ -36,6 +36,7 @@ from hicachectl.render.tune_shell import draw_shell
 from hicachectl.render.tune_unit import draw_unit
 from hicachectl.render.tune_verify import draw_verify
 from hicachectl.tuning.host.mounts import Mount
+from hicachectl.tuning.item import ItemKind
 from hicachectl.tuning.shell_lines import shell_steps
 from hicachectl.tuning.target import Rule
 from hicachectl.tuning.unit import boot_files
@@ -150,3 +151,14 @@ def test_the_accelerators_bit_and_the_root_complex_stand_apart(name: str) -> Non
     assert endpoint
     assert policy
     assert not set(endpoint) & set(policy)
+
+
+def test_what_needs_nothing_is_told_and_not_warned_of() -> None:
+    stream = io.StringIO()
+    alone = replace(
+        next(i for i in ITEMS if i.kind is ItemKind.SKIP and i.uplink),
+        reason="only 1 shares its uplink", remedy="none is needed: nothing competes with it on the way", code=None,
+    )  # fmt: skip
+    draw_plan(Screen(stream, width=100, ascii=True), PlanShown(replace(PLAN, items=(alone,)), LIVE))
+    (line,) = [line for line in stream.getvalue().splitlines() if "only 1 shares" in line]
+    assert line.startswith("  i pcie.ido-request")

@@ -21,6 +21,7 @@ from hicachectl.tuning.host.read import read_machine
 from hicachectl.tuning.item import Item, ItemKind
 from hicachectl.tuning.knobs.recipe import RecipeKnob
 from hicachectl.tuning.plan import About, make_plan
+from hicachectl.tuning.recipe_gates import no_value
 from hicachectl.tuning.recipe_match import Place
 from hicachectl.tuning.recipe_place import locate
 from hicachectl.tuning.target import Method, Register, Target
@@ -533,3 +534,39 @@ def test_a_guest_changes_registers_only_when_it_is_told_that_its_devices_are_its
     assert "--in-guest" in str(told["pcie.ido-request@0000:63:00.0"].remedy)
     allowed = look(host, tmp_path, IDO, in_guest=True)
     assert of(allowed, ItemKind.CHANGE) == [f"pcie.ido-request@0000:{card}:00.0" for card in ("63", "64", "84")]
+
+
+def test_what_is_not_known_is_not_called_another_machine(tmp_path: Path) -> None:
+    nobody = replace(describe("8n8x-4up16"), files={"/proc/cpuinfo": b"nothing\n"}, hostname="nobody")
+    (unknown,) = look(nobody, tmp_path, {"amd.lclk-dpm": "highest"}).values()
+    assert unknown.kind is ItemKind.SKIP
+    assert "is not known" in (unknown.reason or "")
+    assert unknown.remedy == "sudo hicachectl topo tells what could not be read"
+    (other,) = look("8n8x-4up16", tmp_path, {"amd.lclk-dpm": "highest"}).values()
+    assert other.remedy == "none is needed: the recipe is for other machines"
+
+
+def test_a_remedy_that_the_reason_names_is_the_remedy() -> None:
+    assert (
+        no_value("access method not available: the msr module is not loaded (sudo modprobe msr)").remedy
+        == "sudo modprobe msr"
+    )
+    smn = no_value(
+        "access method not available: debugfs has no x86/amd_smn (boot with amd_smn_debugfs_enable, and mount debugfs)"
+    )
+    assert smn.remedy == "boot with amd_smn_debugfs_enable, and mount debugfs"
+    assert no_value("asked of a live host only").remedy == "run it on the host itself, without --root"
+    assert no_value("failed: EIO").remedy == "none is known here"
+
+
+def test_a_change_is_told_in_words_and_its_undo_with_the_old_value(tmp_path: Path) -> None:
+    one = look("8n8x-4up16", tmp_path, {"pcie.read-request": "4096"})["pcie.read-request@0000:23:00.0"]
+    assert one.notes[0] == "512 -> 4096: bits 0x7000 of Device Control"
+    assert one.undo == "yes: its bits of 0x2930 are written back"
+    ido = look("8n8x-4up16", tmp_path, IDO)["pcie.ido-request@0000:63:00.0"]
+    assert ido.notes[0] == "off -> on: bits 0x0100 of Device Control 2"
+
+
+def test_a_guest_has_a_page_of_its_own(tmp_path: Path) -> None:
+    host = replace(describe("8n8x-4up16"), cpu_flags="fpu lm hypervisor", dmi=("QEMU", "Standard PC"))
+    assert look(host, tmp_path, IDO)["pcie.ido-request@0000:63:00.0"].code == "HC-GUEST"
