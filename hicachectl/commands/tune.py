@@ -18,6 +18,7 @@ from hicachectl.commands import tune_apply, tune_runs, tune_unit
 from hicachectl.context import Context, origin_of
 from hicachectl.envelope import Diagnostic, Result, Severity, envelope
 from hicachectl.errors import ExitCode, UsageError
+from hicachectl.flags import Format
 from hicachectl.profiles import profile_names
 from hicachectl.registry import PLANNED
 
@@ -160,6 +161,9 @@ def plan(
     origin = origin_of(session.root)
     saved = cli.output.save(envelope(result, origin)) if cli.output.file is not None else None
 
+    if saved is not None and cli.output.format in (Format.YAML, Format.TSV):
+        cli.note(f"{saved} is JSON, the one form that tune apply reads")
+
     def render(screen: Any, _: object) -> None:
         _draw_plan(cli, screen, session, made, saved=None if saved is None else str(saved))
 
@@ -281,11 +285,17 @@ def _choices(
 ) -> Choices:
     from hicachectl.config import BASE_PROFILE, load_config
     from hicachectl.tune_choices import choices_of
-    from hicachectl.tune_session import recipe_words
+    from hicachectl.tune_session import recipe_problems, recipe_words
 
     given = {f"tune.{name}": value for name, value in flags.items()}
     effective = load_config(given, env=cli.environ, path=cli.config_path, profile=profile, base_profile=BASE_PROFILE)
-    return choices_of(effective, permissions, only, recipe_words(session))
+    try:
+        return choices_of(effective, permissions, only, recipe_words(session))
+    except UsageError as error:
+        broken = recipe_problems(session.root)
+        if broken and "no such recipe" in error.what:
+            raise broken[0] from error
+        raise
 
 
 def _made(session: Session, choices: Choices) -> Plan:
@@ -308,9 +318,20 @@ def _plan_result(session: Session, made: Plan, *, exit_code: bool) -> Result:
     unread = _nothing_read(session, made)
     if unread and exit_code:
         code = ExitCode.UNSUPPORTED
+    found = (*unread, *_left_out(session))
     return Result(
-        "hicachectl.tune-plan/1", data, diagnostics=unread, facts=explained(data), exit_code=code, rows="/items", private=True
+        "hicachectl.tune-plan/1", data, diagnostics=found, facts=explained(data), exit_code=code, rows="/items", private=True
     )  # fmt: skip
+
+
+def _left_out(session: Session) -> tuple[Diagnostic, ...]:
+    """Say which vendor recipes are wrong: they are in no plan."""
+    from hicachectl.tune_session import recipe_problems
+
+    return tuple(
+        Diagnostic(p.code, Severity.WARN, f"a recipe is left out of this plan: {p.what}", subject=p.where, hint=p.hint)
+        for p in recipe_problems(session.root)
+    )
 
 
 def _nothing_read(session: Session, made: Plan) -> tuple[Diagnostic, ...]:

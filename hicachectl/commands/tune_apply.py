@@ -72,6 +72,8 @@ def apply(
         report = rehearse_apply(session, plan, options)
     else:
         if changes:
+            if not yes:
+                rehearse_apply(session, plan, options)  # nobody is asked about what would be refused
             for item in changes:
                 cli.note(f"  ~ {item.id} {item.show(item.old)} -> {item.show(item.new)}")
             cli.confirm(f"Make these {len(changes)} changes of {plan.id} on {plan.about.host or 'this host'}?", yes=yes)

@@ -651,6 +651,34 @@ def test_this_machines_runs_are_not_held_against_a_recording(desk: Desk, command
     assert "needs --state-dir" not in told.err
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="recipes of a host belong to root")
+def test_a_broken_recipe_stops_nothing_that_does_not_name_it(desk: Desk) -> None:
+    folder = desk.host.root.at("/etc/hicachectl/recipes.d")
+    folder.mkdir(parents=True, mode=0o700)
+    (folder / "vendor.yaml").write_text("id: [")
+    ran = desk.call("tune", "plan", "--only", "thp", "-o", "json")
+    assert ran.code == 0
+    (finding,) = ran.json["diagnostics"]
+    assert (finding["code"], finding["severity"]) == ("HC-PROFILE", "warn")
+    assert "vendor.yaml" in finding["subject"]
+    named = desk.call("tune", "plan", "--recipes", "vendor-order")
+    assert (named.code, "vendor.yaml" in named.err) == (2, True)
+
+
+def test_nobody_is_asked_about_what_would_be_refused(desk: Desk) -> None:
+    desk.make_plan()
+    status = desk.host.root.at("/proc/self/status")
+    status.write_text(re.sub(r"CapEff:.*", f"CapEff:\t{0:016x}", status.read_text()))
+    ran = desk.call("tune", "apply", "PLAN")
+    assert (ran.code, "needs an answer" in ran.err, "--yes" in ran.err) == (4, False, False)
+
+
+def test_a_plan_shown_as_yaml_is_saved_as_json_and_that_is_said(desk: Desk) -> None:
+    ran = desk.call("tune", "plan", "--output-file", "PLAN", "-o", "yaml")
+    assert ran.out.startswith("schema: hicachectl.tune-plan/1")
+    assert f"{desk.plan} is JSON" in ran.err
+
+
 # -- the guide and the unit -------------------------------------------------------------------------------------------
 
 
