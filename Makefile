@@ -43,7 +43,7 @@ laws: $(INSTALLED)  ## the long random test of the laws
 	LAW_STEPS=$${LAW_STEPS:-200000} $(BIN)/python -m pytest -q --timeout 3600 tests/laws $(PYTEST)
 
 # The pieces are cached: only the first time, and after a change of their recipe, it needs root, Debian 12 and its mirror.
-lab: $(INSTALLED)  ## set up the QEMU lab (see tests/lab/README.md) and run topo in its machines
+lab: $(INSTALLED)  ## set up the QEMU lab (see tests/lab/README.md) and run topo and tune in its machines
 	tests/lab/setup.sh --where >/dev/null 2>&1 || LAB_PYTHON=$(CURDIR)/$(BIN)/python tests/lab/setup.sh
 	LAB_REQUIRED=1 $(BIN)/python -m pytest -rs -m lab tests/lab $(PYTEST)
 

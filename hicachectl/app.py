@@ -130,7 +130,7 @@ def _trace(cli: Context, error: BaseException, argv: Sequence[str]) -> str | Non
 def _usage_error(error: Any) -> UsageError:
     ctx = getattr(error, "ctx", None)
     path = ctx.command_path if ctx is not None else "hicachectl"
-    what = error.format_message().strip().rstrip(".")
+    what = error.format_message().strip().rstrip(".").replace(": Value error, ", ": ")  # the parser's own words
     return UsageError(what, where=path, why="the command line does not parse", hint=f"{path} --help")
 
 

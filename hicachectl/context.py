@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, TextIO
 
 from hicachectl import __version__
-from hicachectl.envelope import Origin, Result, Severity, Status, envelope, exit_code_of, status_of
+from hicachectl.envelope import Diagnostic, Origin, Result, Severity, Status, envelope, exit_code_of, status_of
 from hicachectl.errors import ExitCode, HicacheError, UsageError
 from hicachectl.exits import combine
 from hicachectl.flags import GlobalFlags
@@ -174,10 +175,17 @@ class Context:
         from hicachectl.log import configure
 
         self.flags, self.command, self._output = self.parsed_flags, command, None
+        if self.flags.root == "":
+            raise UsageError(
+                "--root is empty",
+                where="--root",
+                why="it names a recorded host, and an empty name would mean this one",
+                hint="leave --root out for this host, or give it a folder or an archive",
+            )
         if self.root is not None:
             if changes_host:
                 self.refuse_root(f"hicachectl {command}")
-            if not self.root.exists():
+            if not _is_there(self.root):
                 raise UsageError(
                     "there is no such folder or archive", where=str(self.root), why="--root or HICACHECTL_ROOT names it"
                 )
@@ -218,7 +226,7 @@ class Context:
             )
             if error.code == "HC-OUTPUT" and error.where == str(self.output.file):
                 self.output.file = None
-            root = self.root if self.root is None or self.root.is_dir() else None
+            root = self.root if self.root is None or os.path.isdir(self.root) else None
             origin = read_origin(root)  # an archive may be what failed: only its name is known then
             if self.root is not None and root is None:
                 origin = Origin(
@@ -237,13 +245,19 @@ class Context:
 
         assert isinstance(screen, Screen)
         render(screen, result.data)
-        findings = [d for d in result.diagnostics if d.severity is not Severity.FAILURE]
+        findings = [self._with_root(d) for d in result.diagnostics if d.severity is not Severity.FAILURE]
         if not result.draws_findings:
             print_findings(screen, findings)
         if status_of(result.diagnostics) is Status.FAILED:
             screen.print(
                 "FAILED: " + "; ".join(d.message for d in result.diagnostics if d.severity is Severity.FAILURE), "error"
             )
+
+    def _with_root(self, finding: Diagnostic) -> Diagnostic:
+        """A command to run next, with the recording's name as it was given: the document says SNAPSHOT, as names move."""
+        if finding.hint is None or not self.flags.root:
+            return finding
+        return replace(finding, hint=finding.hint.replace("--root SNAPSHOT", f"--root {quote(self.flags.root)}"))
 
     def _check_version(self, schema: str) -> None:
         wanted = self.flags.schema
@@ -283,6 +297,20 @@ def read_origin(root: Path | None, *, now: datetime | None = None) -> Origin:
         source="live" if root is None else root.resolve().name,
         unknown=unknown,
     )
+
+
+def _is_there(root: Path) -> bool:
+    """Whether --root names something. Raises UsageError where that may not be looked at, or no file can have the name."""
+    try:
+        return root.exists()
+    except OSError as error:
+        name = str(root)
+        raise UsageError(
+            "cannot read it",
+            where=name if len(name) <= 200 else f"{name[:200]}...",
+            why=f"{error.strerror}; --root or HICACHECTL_ROOT names it",
+            hint="name a readable folder or archive",
+        ) from error
 
 
 def origin_of(root: HostRoot, *, now: datetime | None = None) -> Origin:

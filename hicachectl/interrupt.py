@@ -36,7 +36,7 @@ def terminable() -> Iterator[None]:
 
 @contextmanager
 def asked_to_stop() -> Iterator[Callable[[], str | None]]:
-    """Note SIGINT and SIGTERM while the block runs instead of raising; what it yields names the first one, None before.
+    """Note SIGINT, SIGTERM and SIGHUP (a lost terminal) while the block runs instead of raising; what it yields names the first one, None before.
 
     For work that may not be left half done: it asks between its steps, puts things right, and ends by itself. Further
     signals change nothing. Puts the old handlers back. Only in the main thread.
@@ -46,7 +46,7 @@ def asked_to_stop() -> Iterator[Callable[[], str | None]]:
     def note(number: int, _frame: FrameType | None) -> None:
         names.append(signal.Signals(number).name)
 
-    old = [(number, signal.signal(number, note)) for number in (signal.SIGINT, signal.SIGTERM)]
+    old = [(number, signal.signal(number, note)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     try:
         yield lambda: names[0] if names else None
     finally:

@@ -13,7 +13,7 @@ from hicachectl.errors import UsageError
 from hicachectl.flags import Format, GlobalFlags
 from hicachectl.render.screen import Screen
 
-__all__ = ["DEFAULT_WIDTH", "Output", "Render", "open_output", "terminal_width"]
+__all__ = ["DEFAULT_WIDTH", "Output", "Render", "open_output", "terminal_width", "yaml_text"]
 
 DEFAULT_WIDTH = 100
 
@@ -77,9 +77,7 @@ class Output:
 
             screen.write(json.dumps(document, indent=2, ensure_ascii=not screen.is_unicode, allow_nan=False) + "\n")
         elif self.format is Format.YAML:
-            import yaml
-
-            screen.write(yaml.safe_dump(document, sort_keys=False, allow_unicode=screen.is_unicode, width=4096))
+            screen.write(yaml_text(document, unicode=screen.is_unicode))
         elif self.format is Format.TSV:
             from hicachectl.render.tsv import tsv_lines
 
@@ -87,6 +85,19 @@ class Output:
                 screen.write(line + "\n")
         else:
             render(screen)
+
+
+def yaml_text(document: Envelope, *, unicode: bool) -> str:
+    """Return a document as YAML, by libyaml where PyYAML was built with it: that takes a third of the time. Pure."""
+    import yaml
+
+    def text(dumper: Any) -> str:
+        return str(yaml.dump(document, Dumper=dumper, sort_keys=False, allow_unicode=unicode, width=4096))
+
+    try:
+        return text(getattr(yaml, "CSafeDumper", yaml.SafeDumper))
+    except UnicodeEncodeError:  # libyaml takes UTF-8 alone; a file name may be none
+        return text(yaml.SafeDumper)
 
 
 def terminal_width(stream: TextIO, environ: Mapping[str, str]) -> int:

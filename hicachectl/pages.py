@@ -68,7 +68,7 @@ PAGES: dict[str, Page] = {
             Example("hicachectl topo diff a.tar.zst b.tar.zst -o json", "two hosts, for a program"),
             Example("hicachectl topo diff a.tar.zst live --all", "with free memory and counters"),
         ),
-        exits=(0, 1, 2, 3),
+        exits=(0, 1, 2, 3, 5),
     ),
     "tune": Page(
         (

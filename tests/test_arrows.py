@@ -47,6 +47,7 @@ PURE |= {
     for name in (
         "findings",
         "finding",
+        "hints",
         "judge_links",
         "judge_ordering",
         "judge_numa",
@@ -91,6 +92,8 @@ WORDS = {
     "hicachectl.runtime.reasons",
     "hicachectl.tuning.host.facts",
     "hicachectl.tuning.host.model",
+    "hicachectl.tuning.host.gaps",
+    "hicachectl.tuning.host.uplinks",
     *(f"hicachectl.tuning.{name}" for name in ("target", "choices", "item", "sight", "outcome", "recipe")),
 }  # values, enums and names only; held to the same rules
 FROM_YAML = {"hicachectl.tuning.recipe_fields", "hicachectl.tuning.recipe_parse"}  # a parsed document, as a value

@@ -22,7 +22,7 @@ from hicachectl.tuning.outcome import (
     Verdict,
     VerifyReport,
 )
-from hicachectl.tuning.plan import About, Plan
+from hicachectl.tuning.plan import About, Plan, plan_id
 from hicachectl.tuning.plan_file import PLAN_SCHEMA
 from hicachectl.tuning.plan_json import plan_to_json
 from hicachectl.tuning.target import Method, Register, Rule, Target, Value
@@ -111,7 +111,8 @@ EMPTY = replace(PLAN, id="p-00000004", items=())
 
 def save_plan(path: Path, plan: Plan = PLAN) -> None:
     """Write a plan as `tune plan --output-file` does, without the envelope's other keys."""
-    path.write_text(json.dumps({"schema": PLAN_SCHEMA, "data": plan_to_json(plan)}))
+    whole = replace(plan, id=plan_id(plan))
+    path.write_text(json.dumps({"schema": PLAN_SCHEMA, "data": plan_to_json(whole)}))
 
 
 def ended(one: Item, result: ItemResult, seen: Value | None, reason: str | None = None, record: int | None = 2, proof: str | None = None) -> ItemOutcome:  # fmt: skip
@@ -243,6 +244,8 @@ def state(run_id: str, outcome: RunOutcome, **more: object) -> RunState:
         "boot_id": PLAN.fingerprint.boot_id, "expired": False, "n_changes": 7, "n_applied": 7, "n_undone": 0, "open_item": None,
         "torn": False, "folder": f"/var/lib/hicachectl/journal/{run_id}", **more,
     }  # fmt: skip
+    fields.setdefault("n_in_place", int(str(fields["n_applied"])) - int(str(fields["n_undone"])))
+    fields.setdefault("n_unsettled", 0 if fields["open_item"] is None else 1)
     return RunState(run_id=run_id, outcome=outcome, **fields)  # type: ignore[arg-type]
 
 

@@ -51,6 +51,7 @@ READING_ORDER: tuple[str, ...] = (
     "host",
     "findings",
     "finding",
+    "hints",
     "judge_links",
     "judge_ordering",
     "judge_numa",

@@ -10,17 +10,17 @@ the rest is put back (7). A signal between two changes puts everything back too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Protocol
 
-from hicachectl.errors import HicacheError, PlanStale, UsageError
+from hicachectl.errors import ApplyFailed, HicacheError, PlanStale, Unsupported, UsageError
 from hicachectl.tuning.fingerprint import moved
 from hicachectl.tuning.host.root import HostRoot
-from hicachectl.tuning.item import Item
+from hicachectl.tuning.item import Item, ItemKind
 from hicachectl.tuning.journal import Entry, Journal, RecordKind
 from hicachectl.tuning.outcome import ApplyReport, ItemOutcome, ItemResult, RunOutcome, UndoResult
-from hicachectl.tuning.plan import Plan, differences
+from hicachectl.tuning.plan import Plan, differences, to_apply
 from hicachectl.tuning.preflight import check_reach, check_writes
 from hicachectl.tuning.target import Method, Value, agrees, show_value
 from hicachectl.tuning.undo import put_back
@@ -107,6 +107,19 @@ def check_plan(plan: Plan, fresh: Plan, options: ApplyOptions, *, root: HostRoot
     Raises PlanStale (8), PermissionDenied (4), Unsupported (5).
     """
     changed = moved(plan.fingerprint, fresh.fingerprint, another_boot=options.another_boot)
+    if fresh.fingerprint.boot_id is None:
+        raise Unsupported(
+            "the boot id of this host cannot be read",
+            where="/proc/sys/kernel/random/boot_id",
+            why="a run of an unknown boot could never be rolled back; nothing was written",
+            hint="run it on the host itself, with /proc mounted",
+        )
+    if changed and plan.about.host not in (None, fresh.about.host):
+        raise PlanStale(
+            f"plan {plan.id} was made for host {plan.about.host}, this is {fresh.about.host or 'a host without a name'}",
+            why=f"{'; '.join(changed)}; nothing was written",
+            hint=_REPLAN,
+        )
     if changed:
         raise PlanStale(
             f"plan {plan.id} was made for another state of this host: {'; '.join(changed)}",
@@ -116,7 +129,11 @@ def check_plan(plan: Plan, fresh: Plan, options: ApplyOptions, *, root: HostRoot
     items = changes_until(plan, options.until)
     check_reach(items, root=root)
     chosen = {item.id for item in items}
-    found = [difference for difference in differences(plan, fresh) if difference.id in chosen]
+    found = [
+        difference
+        for difference in differences(plan, fresh, another_boot=options.another_boot)
+        if difference.id in chosen or options.until is None
+    ]
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         raise PlanStale(
@@ -127,18 +144,27 @@ def check_plan(plan: Plan, fresh: Plan, options: ApplyOptions, *, root: HostRoot
 
 
 def apply_plan(
-    plan: Plan, options: ApplyOptions, *, means: Means, begin: Callable[[], tuple[str, Journal]]
+    plan: Plan, fresh: Plan, options: ApplyOptions, *, means: Means, begin: Callable[[], tuple[str, Journal]]
 ) -> ApplyReport:
     """Write the plan's changes and report each. Changes the host and the journal; `check_plan` comes first, under the lock.
 
-    `begin` makes the run's journal; it is called when every item may be tried, so that a refused apply leaves no run behind.
+    What is written, how it is read back and in which order is taken from `fresh`, made from this host now. `begin` makes
+    the run's journal; it is called when every item may be tried, so that a refused apply leaves no run behind.
+
     Raises PermissionDenied, Unsupported, PlanStale or HostError before the first write. Afterwards nothing is raised for
     what the host does: the report says what was applied, put back and left. Any other exception is raised on after
-    everything was put back.
+    everything was put back, as ApplyFailed (7) when something is left.
     """
-    items = changes_until(plan, options.until)
-    check_writes(items, root=means.hands.root, kernel=means.hands.kernel, refuse=means.refuse)
+    chosen = {item.id for item in changes_until(plan, options.until)}
+    items = [
+        item
+        for item in to_apply(plan, fresh, another_boot=options.another_boot)
+        if item.id in chosen or options.until is None
+    ]
+    writes = [item for item in items if item.kind is ItemKind.CHANGE]
+    check_writes(writes, root=means.hands.root, kernel=means.hands.kernel, refuse=means.refuse)
     run_id, journal = begin()
+    run = _Run(plan, options, means, journal, run_id)
     try:
         journal.reserve(len(items) * _RECORDS_A_CHANGE + 8)
         journal.append(
@@ -151,14 +177,30 @@ def apply_plan(
             n_changes=len(items),
             **means.about,
         )
-        run = _Run(plan, options, means, journal, run_id)
         try:
             return run.all(items)
         except BaseException as error:
-            run.undo_all(f"{type(error).__name__}: {error}")
-            raise
+            results = run.undo_all(f"{type(error).__name__}: {error}")
+            left = [
+                name
+                for name, result in results.items()
+                if result is not UndoResult.UNDONE and result is not UndoResult.ALREADY
+            ]
+            if not left:
+                raise
+            raise ApplyFailed(
+                f"apply met a bug: {type(error).__name__}: {error}",
+                applied=(),
+                rolled_back=[name for name in results if name not in left],
+                left=left,
+                where=f"run {run_id}",
+                why=f"could not be put back: {', '.join(left)}",
+                hint=f"hicachectl tune status, then hicachectl tune rollback {run_id}",
+            ) from error
     finally:
-        journal.close()
+        trouble = journal.close()
+        if trouble is not None:
+            run.notes.append(trouble)
 
 
 class _Failed(Exception):
@@ -196,8 +238,8 @@ class _Run:
             signal = self.means.stop()
             if signal is not None:
                 return self._stopped(items, f"{signal} came", signal=signal)
-            ok = [o for o in self.outcomes.values() if o.result is ItemResult.OK]
-            outcome = RunOutcome.APPLIED if ok else RunOutcome.NOTHING
+            in_place = any(entry.in_place for entry in self.written.values())
+            outcome = RunOutcome.APPLIED if in_place else RunOutcome.NOTHING
             self.journal.append(RecordKind.END, outcome=outcome.value)
         except _Failed as failed:
             return self._stopped(items, f"{failed.item.id}: {failed.reason}", culprit=failed.item)
@@ -209,27 +251,25 @@ class _Run:
 
     def undo_all(self, reason: str) -> dict[str, UndoResult]:
         """Put back everything written so far, read each once more, and end the record. Changes the host; raises nothing."""
-        entries = list(self.written.values())
-        undone = {u.id: u for u in put_back(entries, hands=self.hands, journal=self.journal, at_once=True)}
+        entries = [entry for entry in self.written.values() if not entry.settled]
+        undone = {undo.id: undo for undo in put_back(entries, hands=self.hands, journal=self.journal)}
         results = {}
         for entry in entries:
             undo = undone[entry.item]
             result, why = undo.result, undo.reason
             present = self.hands.read(entry.target).value
-            if result is not UndoResult.LEFT and (present is None or not same_bits(entry.target, present, entry.old)):
-                result, why = UndoResult.LEFT, f"it was put back and then read {show_value(entry.target, present)}"
+            back = result in (UndoResult.UNDONE, UndoResult.ALREADY)
+            if back and (present is None or not same_bits(entry.target, present, entry.old)):
+                result, why, back = (
+                    UndoResult.LEFT,
+                    f"it was put back and then read {show_value(entry.target, present)}",
+                    False,
+                )
             results[entry.item] = result
-            before = self.outcomes.get(entry.item)
-            if (
-                before is not None
-                and before.result in (ItemResult.UNSUPPORTED, ItemResult.NO_GAIN)
-                and result is not UndoResult.LEFT
-            ):
-                continue
-            ended = ItemResult.LEFT if result is UndoResult.LEFT else ItemResult.RESTORED
-            if before is not None:
-                self.outcomes[entry.item] = ItemOutcome(before.item, ended, present, why or before.reason, entry.record)
-        left = [name for name, result in results.items() if result is UndoResult.LEFT]
+            before = self.outcomes[entry.item]
+            ended = ItemResult.RESTORED if back else ItemResult.LEFT
+            self.outcomes[entry.item] = ItemOutcome(before.item, ended, present, why or before.reason, entry.record)
+        left = [name for name, result in results.items() if result not in (UndoResult.UNDONE, UndoResult.ALREADY)]
         outcome = RunOutcome.PARTIAL if left else RunOutcome.UNDONE
         try:
             self.journal.append(RecordKind.END, outcome=outcome.value, reason=reason, left=left)
@@ -276,8 +316,9 @@ class _Run:
         self.outcomes[item.id] = ItemOutcome(item, ItemResult.FAILED, present.value, None, n)
         try:
             self.hands.write(target, new)
-        except OSError as error:
-            raise self._broke(item, n, None, f"the write was refused: {error.strerror or error}") from error
+        except (OSError, ValueError) as error:
+            words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise self._broke(item, n, self.hands.read(target).value, f"the write was refused: {words}") from error
         back = self.hands.read_back(target, item.read_back, old=present.value, new=new)
         if back.stuck is Stuck.YES:
             self._done(item, ItemResult.OK, back.seen, None, n)
@@ -357,17 +398,17 @@ class _Run:
         results = self.undo_all(reason)
         if culprit is not None:
             before = self.outcomes.get(culprit.id)
-            result = ItemResult.LEFT if results.get(culprit.id) is UndoResult.LEFT else ItemResult.FAILED
+            result = ItemResult.LEFT if self._result(culprit) is ItemResult.LEFT else ItemResult.FAILED
             why = reason.removeprefix(f"{culprit.id}: ")
             if result is ItemResult.LEFT and before is not None and before.reason:
                 why = f"{why}; {before.reason}"
             self.outcomes[culprit.id] = ItemOutcome(
                 culprit, result, before.seen if before else None, why, before.record if before else None
             )
-        left = any(result is UndoResult.LEFT for result in results.values())
+        left = any(result not in (UndoResult.UNDONE, UndoResult.ALREADY) for result in results.values())
         for item in items:
             if item.id in self.outcomes and self.outcomes[item.id].result is not self.told.get(item.id):
-                self.means.on_item(self.outcomes[item.id])
+                self._tell(self.outcomes[item.id])
         return self._report(RunOutcome.PARTIAL if left else RunOutcome.UNDONE, items, failure=reason, signal=signal)
 
     def _report(
@@ -385,13 +426,19 @@ class _Run:
         return None if outcome is None else outcome.result
 
     def _broke(self, item: Item, n: int, seen: Value | None, reason: str) -> _Failed:
-        self.journal.append(RecordKind.DONE, item.id, result=ItemResult.FAILED.value, seen=seen, reason=reason)
+        self._settle(item, ItemResult.FAILED, seen)
         self.outcomes[item.id] = ItemOutcome(item, ItemResult.FAILED, seen, reason, n)
+        self.journal.append(RecordKind.DONE, item.id, result=ItemResult.FAILED.value, seen=seen, reason=reason)
         return _Failed(item, reason)
+
+    def _settle(self, item: Item, result: ItemResult, seen: Value | None) -> None:
+        """Remember how a write ended, as the journal's reader would; before it is recorded, for the record may fail."""
+        self.written[item.id] = replace(self.written[item.id], result=result.value, seen=seen)
 
     def _done(
         self, item: Item, result: ItemResult, seen: Value | None, reason: str | None, n: int, proof: str | None = None
     ) -> None:
+        self._settle(item, result, seen)
         self.journal.append(RecordKind.DONE, item.id, result=result.value, seen=seen, reason=reason, proof=proof)
         self._ended(item, result, seen, reason, n, proof)
 
@@ -406,4 +453,11 @@ class _Run:
     ) -> None:
         self.outcomes[item.id] = ItemOutcome(item, result, seen, reason, n, proof)
         self.told[item.id] = result
-        self.means.on_item(self.outcomes[item.id])
+        self._tell(self.outcomes[item.id])
+
+    def _tell(self, outcome: ItemOutcome) -> None:
+        """Show a line. A screen that went away stops nothing: what it would have shown is in the report."""
+        try:
+            self.means.on_item(outcome)
+        except BaseException as error:  # noqa: BLE001 - a pipe that closed is one
+            self.notes.append(f"the line of {outcome.item.id} could not be shown: {type(error).__name__} {error}")

@@ -1,8 +1,8 @@
 """One finding, and a machine arranged for judging it. Pure.
 
 A finding says what is, with the values it was judged by; where a value is not known there is no finding, because nothing
-unread is good or bad. What could not be read is told by HC-NOTHING-READ, HC-NEED-ROOT, HC-SUSPENDED and the reason beside
-each null.
+unread is good or bad. What could not be read is told by HC-NOTHING-READ, HC-PART-READ, HC-KIND-UNKNOWN, HC-NEED-ROOT,
+HC-SUSPENDED and the reason beside each null.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Literal
 
 from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.model import Machine, Node, PciDevice, SlotKind, Uplink
+from hicachectl.tuning.host.uplinks import is_unidentified
 
 __all__ = ["HOST", "Finding", "PathLink", "Severity", "Sight", "known_values", "some"]
 
@@ -37,6 +38,13 @@ class Finding:
     message: str
     hint: str
     source: str
+    about: tuple[str, ...] = ()
+    """Everything it names besides the subject that a screen has a row for: addresses, uplinks, "node N"."""
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """All it is about; nothing when it is about the whole machine."""
+        return tuple(dict.fromkeys((*((self.subject,) if self.subject != HOST else ()), *self.about)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +98,36 @@ class Sight:
             for node in self.memory_nodes
             if node.kind.value not in (None, "device-memory", "cpu-less") and (allowed is None or node.id in allowed)
         )
+
+    @cached_property
+    def unidentified(self) -> tuple[PciDevice, ...]:
+        """Functions that may be accelerators: what they are was not read, and nothing lies below them."""
+        above = {device.parent for device in self.machine.devices}
+        return tuple(d for d in self.machine.devices if is_unidentified(d) and d.address not in above)
+
+    @cached_property
+    def unread_nodes(self) -> tuple[Node, ...]:
+        """Nodes whose memory a host pool may be able to use: how much they have, or whether they have CPUs, was not read."""
+        allowed = self.machine.numa.allowed_nodes.value
+        return tuple(
+            node
+            for node in self.online
+            if (node.memory_total_bytes.value is None or (node.memory_total_bytes.value and not node.cpus.is_known))
+            and node.cpus.value != ()
+            and (allowed is None or node.id in allowed)
+        )
+
+    @cached_property
+    def unread_memory(self) -> str | None:
+        """Why it is not known what memory pools could use; None where all of it was read."""
+        listed = self.machine.numa.listed.get("nodes")
+        if not self.machine.numa.nodes and listed is not None and not listed.is_known:
+            return f"nodes: {listed.reason} ({listed.source})"
+        whys = {}
+        for node in self.unread_nodes:
+            fact = node.memory_total_bytes if not node.memory_total_bytes.is_known else node.cpus
+            whys[f"node {node.id}"] = f"{fact.reason}; {fact.source}"
+        return f"{some(whys)}: {next(iter(whys.values()))}" if whys else None
 
     @cached_property
     def shared_uplinks(self) -> tuple[Uplink, ...]:

@@ -8,9 +8,11 @@ machine is for (a link that no accelerator uses weighs less).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
 
 from hicachectl.tuning.finding import Finding, Severity, Sight
+from hicachectl.tuning.hints import for_recording
 from hicachectl.tuning.host.model import Machine
 from hicachectl.tuning.judge_host import judge_host
 from hicachectl.tuning.judge_links import judge_links
@@ -21,7 +23,7 @@ from hicachectl.tuning.judge_ordering import judge_ordering
 __all__ = ["CODES", "Finding", "Severity", "judge", "worst"]
 
 CODES: tuple[str, ...] = (
-    "HC-NOTHING-READ", "HC-DEVICE-GONE",
+    "HC-NOTHING-READ", "HC-PART-READ", "HC-KIND-UNKNOWN", "HC-DEVICE-GONE",
     # link
     "HC-LINK-WIDTH", "HC-LINK-SPEED", "HC-UPLINK-SHARED", "HC-MPS-MISMATCH", "HC-ASPM-ON", "HC-AER-RISING", "HC-BAR-SMALL",
     # ordering
@@ -45,11 +47,14 @@ def judge(machine: Machine, *, recorded: bool = False) -> tuple[Finding, ...]:
     """Return the findings of a machine: by severity, then in the order of `CODES`, then as its devices and nodes are listed.
 
     Pure. Each message holds both values, the one seen and the one it was judged by. A fact that is not known makes no
-    finding, except those that say so: HC-NOTHING-READ, HC-NODE-UNKNOWN, HC-NEED-ROOT, HC-SUSPENDED, HC-DEVICE-GONE.
+    finding, except those that say so: HC-NOTHING-READ, HC-PART-READ, HC-KIND-UNKNOWN, HC-NODE-UNKNOWN,
+    HC-NEED-ROOT, HC-SUSPENDED, HC-DEVICE-GONE.
     `recorded` says that the machine was read from a recording; it decides advice alone.
     """
     sight = Sight(machine, recorded=recorded)
-    found = chain.from_iterable(area(sight) for area in _AREAS)
+    found: Iterable[Finding] = chain.from_iterable(area(sight) for area in _AREAS)
+    if recorded:
+        found = (replace(finding, hint=for_recording(finding.hint)) for finding in found)
     return tuple(sorted(_once(found), key=lambda f: (_SEVERITIES.index(f.severity), CODES.index(f.code))))
 
 

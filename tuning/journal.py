@@ -13,14 +13,15 @@ import errno
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from hicachectl.errors import HostError, InvariantBroken, UsageError
+from hicachectl.tuning.outcome import RunOutcome
 from hicachectl.tuning.plan_json import target_from_json, target_to_json
-from hicachectl.tuning.state import fsync_folder, no_room
+from hicachectl.tuning.state import check_trusted, fsync_folder, no_room
 from hicachectl.tuning.target import Target, Value
 
 __all__ = ["Entry", "Journal", "JournalText", "Record", "RecordKind", "read_journal"]
@@ -67,9 +68,27 @@ class Entry:
     result: str | None
     undone: str | None
     """How the last attempt to put it back ended; None when there was none."""
+    seen: Value | None = None
+    """The last value a record says was read there."""
     recipe_sha256: str | None = None
     persistent: bool = False
     """Whether it survives a reboot: a file we wrote, not a register or a setting."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether the host is known to hold the old value: put back, or never changed. Pure."""
+        kept_old = self.result in ("unsupported", "no-gain") and self.undone is None
+        return self.undone in ("undone", "already") or kept_old
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the host was left with the new value, on purpose. Pure."""
+        return self.result == "ok" and self.undone is None
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether the host may hold anything: the write was not recorded as done, failed, or could not be put back. Pure."""
+        return not self.settled and not self.in_place
 
 
 class Journal:
@@ -137,10 +156,15 @@ class Journal:
         """Record what is about to be written, over what. Must return before the write begins."""
         return self.append(RecordKind.INTENT, item, target=target_to_json(target), old=old, new=new, **more)
 
-    def close(self) -> None:
-        """Give the reserve back and close the file."""
-        self._free_reserve()
-        os.close(self._handle)
+    def close(self) -> str | None:
+        """Give the reserve back and close the file. Never raises: what was recorded is durable; returns what went wrong."""
+        try:
+            self._free_reserve()
+        except OSError as error:
+            return f"the reserve of the journal stays: {error.strerror or error}"
+        finally:
+            os.close(self._handle)
+        return None
 
     def _write(self, line: bytes) -> None:
         start = os.fstat(self._handle).st_size
@@ -209,11 +233,12 @@ class JournalText:
                 before = found[record.item]
                 result = record.fields["result"]
                 done = record.kind is RecordKind.DONE
-                found[record.item] = Entry(
-                    before.item, before.target, before.old, before.new, before.record, before.wrote_at,
-                    result if done else before.result, before.undone if done else result,
-                    before.recipe_sha256, before.persistent,
-                )  # fmt: skip
+                found[record.item] = replace(
+                    before,
+                    result=result if done else before.result,
+                    undone=before.undone if done else result,
+                    seen=record.fields.get("seen"),
+                )
         return tuple(found.values())
 
 
@@ -221,37 +246,59 @@ def read_journal(folder: Path) -> JournalText:
     """Read a run's records. Reads the file, changes nothing.
 
     A last line without an end is left out and told by `torn`. Raises InvariantBroken with file:line for any other line
-    that is not a record, or out of order: no crash of ours leaves one, so somebody changed the file.
+    that is not a record, or out of order: no crash of ours leaves one, so somebody changed the file. Raises UsageError for
+    a file that others than root and the caller could have written: rollback writes what it says.
     """
     path = folder / RECORDS
     try:
-        data = path.read_bytes()
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return JournalText((), torn=False)
+    with open(handle, "rb") as file:
+        check_trusted(path, os.fstat(handle))
+        data = file.read()
     *lines, rest = data.split(b"\n")
     records = []
     for number, line in enumerate(lines, start=1):
         try:
-            found = json.loads(line)
-            record = Record(
-                n=found.pop("n"),
-                at=found.pop("at"),
-                kind=RecordKind(found.pop("kind")),
-                item=found.pop("item"),
-                fields=found,
-            )
-            if record.n != number:
-                raise ValueError(f"record {record.n} on line {number}")
-            if record.kind is RecordKind.INTENT:
-                target_from_json(record.fields["target"])
-                record.fields["old"], record.fields["new"]
-        except (ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
+            records.append(_record(line, number))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, UsageError) as error:
             raise InvariantBroken(
-                f"not a journal record: {error}",
+                f"not a journal record: {type(error).__name__} {error}",
                 where=f"{path}:{number}",
                 why="no crash leaves such a line: the file was changed",
                 hint="restore the file, or put the host right by hand: the lines before it are readable",
                 code="HC-STATE",
             ) from error
-        records.append(record)
     return JournalText(tuple(records), torn=bool(rest))
+
+
+def _record(line: bytes, number: int) -> Record:
+    """Read one line, and every field that others count on. Raises ValueError, KeyError, TypeError."""
+    found = json.loads(line)
+    record = Record(
+        n=found.pop("n"),
+        at=str(found.pop("at")),
+        kind=RecordKind(found.pop("kind")),
+        item=found.pop("item"),
+        fields=found,
+    )
+    if record.n != number:
+        raise ValueError(f"record {record.n} on line {number}")
+    if record.kind in (RecordKind.INTENT, RecordKind.DONE, RecordKind.UNDO, RecordKind.UNDONE) and not isinstance(
+        record.item, str
+    ):
+        raise ValueError("a record of an item without its id")
+    if record.kind is RecordKind.INTENT:
+        target_from_json(found["target"])
+        for name in ("old", "new"):
+            if isinstance(found[name], bool) or not isinstance(found[name], (int, str)):
+                raise ValueError(f"{name} is {found[name]!r}")
+    elif record.kind in (RecordKind.DONE, RecordKind.UNDONE):
+        if not isinstance(found["result"], str):
+            raise ValueError(f"result is {found['result']!r}")
+    elif record.kind in (RecordKind.END, RecordKind.ROLLBACK_END):
+        RunOutcome(found["outcome"])
+    elif record.kind is RecordKind.BEGIN and (number != 1 or type(found["n_changes"]) is not int):
+        raise ValueError("the first record is not what it should be")
+    return record

@@ -7,6 +7,15 @@ from dataclasses import fields, is_dataclass
 
 from hicachectl.tuning.finding import HOST, Finding, Sight, some
 from hicachectl.tuning.host.facts import Fact
+from hicachectl.tuning.host.gaps import (
+    DEVICES,
+    NODES,
+    is_gone,
+    maybe_accelerators,
+    why_no_devices,
+    why_no_nodes,
+    why_unidentified,
+)
 from hicachectl.tuning.host.model import PciDevice, SlotKind
 
 __all__ = ["judge_host"]
@@ -16,7 +25,6 @@ DEEP_EXIT_US = 100
 _STRICT, _LAZY = ("DMA", "strict"), ("DMA-FQ", "lazy")
 _DENIED = "permission denied"
 _SNAPSHOT_AS_ROOT = "take the snapshot as root: sudo hicachectl topo snapshot FILE.tar.zst"
-_NODES, _DEVICES = "/sys/devices/system/node", "/sys/bus/pci/devices"
 
 
 def judge_host(sight: Sight) -> Iterator[Finding]:
@@ -29,6 +37,7 @@ def judge_host(sight: Sight) -> Iterator[Finding]:
     yield from _virtual(sight)
     yield from _gone(sight)
     yield from _nothing(sight)
+    yield from _unidentified(sight)
 
 
 def _iommu(sight: Sight) -> Iterator[Finding]:
@@ -53,6 +62,7 @@ def _iommu(sight: Sight) -> Iterator[Finding]:
             f"addresses of {told} are translated (domain {words[0]}, identity would pass them through) {cost}",
             "cat /proc/cmdline",
             source,
+            tuple(d.address for d, _ in hit),
         )
 
 
@@ -98,17 +108,19 @@ def _need_root(sight: Sight) -> Iterator[Finding]:
             "HC-NEED-ROOT",
             "note",
             first.address,
-            f"config space of {len(short)} functions ends after 64 bytes (256 or 4096 with CAP_SYS_ADMIN): payload, "
-            f"ordering, ACS and power saving of {some(d.address for d in of_interest)} are not known",
+            f"config space of {len(short)} function{'s' if len(short) > 1 else ''} ends after 64 bytes (256 or 4096 with "
+            "CAP_SYS_ADMIN): payload, ordering, ACS and power saving are not known of "
+            f"{some(d.address for d in (*of_interest, *(d for d in short if d.kind == SlotKind.OTHER)))}",
             advice,
             first.config.readable_bytes.source,
+            tuple(d.address for d in short),
         )
     if denied:
         yield Finding(
             "HC-NEED-ROOT",
             "note",
             denied[0],
-            f"permission denied for {len(denied)} files, so what they say is not known: {some(denied)}",
+            f"permission denied for {len(denied)} file{'s' if len(denied) > 1 else ''}, so what they say is not known: {some(denied)}",
             advice,
             denied[0],
         )
@@ -150,8 +162,9 @@ def _suspended(sight: Sight) -> Iterator[Finding]:
             "their registers were not read, which would wake them",
             "take it awake: hicachectl topo snapshot FILE.tar.zst --wake"
             if sight.recorded
-            else "hicachectl topo --wake",
+            else "sudo hicachectl topo --wake",
             asleep[0].runtime_status.source,
+            tuple(d.address for d in asleep),
         )
 
 
@@ -165,19 +178,19 @@ def _virtual(sight: Sight) -> Iterator[Finding]:
             f"{some(d.address for d in virtual)} are virtual functions: link and ordering are those of the physical function",
             f"ls -l /sys/bus/pci/devices/{virtual[0].address}/physfn",
             virtual[0].is_vf.source,
+            tuple(d.address for d in virtual),
         )
 
 
 def _gone(sight: Sight) -> Iterator[Finding]:
     for device in sight.machine.devices:
-        reason = device.config.readable_bytes.reason or device.config.port_type.reason or ""
-        if device.vendor.value == "ffff" or "all ones" in reason:
+        if is_gone(device):
             yield Finding(
                 "HC-DEVICE-GONE",
                 "error",
                 device.address,
                 f"{device.address} is listed but its registers read all ones (ff): it left the bus",
-                "dmesg | tail",
+                f"sudo dmesg | grep {device.address}",
                 device.config.readable_bytes.source,
             )
 
@@ -185,24 +198,45 @@ def _gone(sight: Sight) -> Iterator[Finding]:
 def _nothing(sight: Sight) -> Iterator[Finding]:
     """Say so where there is nothing to judge: no finding about nothing looks like health."""
     machine = sight.machine
-    nodes = (fact for n in machine.numa.nodes for fact in (n.cpus, n.memory_total_bytes, n.distances))
-    devices = (fact for d in machine.devices for fact in (d.class_code, d.vendor, d.device))
-    if any(fact.is_known for fact in (*nodes, *devices)):
-        return
-    seen = (machine.numa.listed.get("nodes"), machine.listed.get("devices"))
-    told = [_why_none(fact, path) for fact, path in zip(seen, (_NODES, _DEVICES), strict=True)]
-    yield Finding(
-        "HC-NOTHING-READ",
+    nodes, devices = why_no_nodes(machine), why_no_devices(machine)
+    listed = machine.listed.get("devices")
+    if nodes is not None and (devices is not None or not machine.devices):
+        devices = devices or f"{'nothing' if listed else 'not read'} ({DEVICES})"
+        yield _unread(sight, "HC-NOTHING-READ", "no NUMA node and no PCI device", (nodes, devices), "nothing is judged")
+    elif devices is not None:
+        what = "which accelerators there are, their links and their ordering"
+        yield _unread(sight, "HC-PART-READ", "no PCI device", (devices,), f"{what} are not judged")
+    elif nodes is not None:
+        what = "memory by node, distances and what is near what"
+        yield _unread(sight, "HC-PART-READ", "no NUMA node", (nodes,), f"{what} are not judged")
+
+
+def _unread(sight: Sight, code: str, what: str, whys: tuple[str, ...], so: str) -> Finding:
+    folders = [path for path in (NODES, DEVICES) if any(path in why for why in whys)]
+    return Finding(
+        code,
         "error",
         HOST,
-        f"no NUMA node and no PCI device could be read: {told[0]}, {told[1]}; nothing is judged, and no finding means nothing",
-        "hicachectl topo snapshot FILE.tar.zst" if sight.recorded else f"ls {_NODES} {_DEVICES}",
-        f"{_NODES}, {_DEVICES}",
+        f"{what} could be read: {', '.join(whys)}; {so}, and no finding means nothing",
+        "hicachectl topo snapshot FILE.tar.zst" if sight.recorded else f"ls {' '.join(folders)}",
+        ", ".join(folders),
     )
 
 
-def _why_none(listed: Fact[int] | None, path: str) -> str:
-    """Say why a list has nothing to judge: not read, empty, or of things that could not be read. Pure."""
-    if listed is None or listed.value is None:
-        return f"{listed.reason if listed else 'not read'} ({path})"
-    return f"{'nothing' if listed.value == 0 else f'{listed.value} listed, none readable'} ({path})"
+def _unidentified(sight: Sight) -> Iterator[Finding]:
+    """Name the functions that may be accelerators: an error where none is known, for then none of them is judged."""
+    found = maybe_accelerators(sight.machine)
+    if not found or why_no_devices(sight.machine) is not None:
+        return
+    first = found[0]
+    unread = next(fact for fact in (first.class_code, first.vendor, first.device) if not fact.is_known)
+    known = f"{len(sight.accelerators)} accelerators are known" if sight.accelerators else "no accelerator is known"
+    yield Finding(
+        "HC-KIND-UNKNOWN",
+        "warn" if sight.accelerators else "error",
+        first.address,
+        f"{some(d.address for d in found)} may be accelerators: {why_unidentified(found)}; {known}, and what may be one is not judged",
+        f"lspci -nns {first.address}",
+        unread.source,
+        tuple(d.address for d in found),
+    )

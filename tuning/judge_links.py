@@ -20,7 +20,7 @@ def judge_links(sight: Sight) -> Iterator[Finding]:
     """Yield the findings of the link area. Pure."""
     for link in sight.links:
         yield from _width(sight, link)
-        yield from _speed(link)
+        yield from _speed(sight, link)
     yield from _shared(sight)
     yield from _payload(sight)
     yield from _aspm(sight)
@@ -46,10 +46,11 @@ def _width(sight: Sight, link: PathLink) -> Iterator[Finding]:
         message = f"{_name(link)} runs x{now.value}: the slot ends there, {link.lower.address} could take x{widest}"
     else:
         return
-    yield Finding("HC-LINK-WIDTH", severity, subject, message, f"sudo lspci -vvs {link.lower.address}", now.source)
+    hint = f"sudo lspci -vvs {link.lower.address}"
+    yield Finding("HC-LINK-WIDTH", severity, subject, message, hint, now.source, _rows(sight, link))
 
 
-def _speed(link: PathLink) -> Iterator[Finding]:
+def _speed(sight: Sight, link: PathLink) -> Iterator[Finding]:
     now = _first_known([end.link.speed_now_gt_s for end in reversed(link.ends)])
     limits = [end.link.speed_max_gt_s for end in link.ends]
     tops = [limit.value for limit in limits if limit.value is not None]
@@ -63,7 +64,8 @@ def _speed(link: PathLink) -> Iterator[Finding]:
         f"{_name(link)} is at {now.value:g} of {'at most ' if half else ''}{min(tops):g} GT/s{half}: idle? Devices slow down "
         "when nothing moves, so this is a fault only under load"
     )
-    yield Finding("HC-LINK-SPEED", "note", link.lower.address, message, f"lspci -vvs {link.lower.address}", now.source)
+    hint = f"sudo lspci -vvs {link.lower.address}"
+    yield Finding("HC-LINK-SPEED", "note", link.lower.address, message, hint, now.source, _rows(sight, link))
 
 
 def _shared(sight: Sight) -> Iterator[Finding]:
@@ -79,7 +81,7 @@ def _shared(sight: Sight) -> Iterator[Finding]:
         else:
             sharing += f", {format_rate(capacity.value)} by link math, {format_rate(busy.value)} each when all are busy"
         yield Finding(
-            "HC-UPLINK-SHARED", "note", uplink.port, sharing, "hicachectl topo matrix", capacity.source
+            "HC-UPLINK-SHARED", "note", uplink.port, sharing, "hicachectl topo matrix", capacity.source, uplink.shared_by
         )  # fmt: skip
 
 
@@ -103,6 +105,7 @@ def _payload(sight: Sight) -> Iterator[Finding]:
             f"payload limits differ along the path, in bytes: {steps}; a packet larger than the next hop takes is an error",
             f"sudo lspci -vvs {mover.address}",
             sizes[at[-1]].source,
+            at,
         )
 
 
@@ -119,6 +122,7 @@ def _aspm(sight: Sight) -> Iterator[Finding]:
                 f"link power saving is enabled on the way to {mover.address}: {states}; the link wakes up before each burst",
                 f"sudo lspci -vvs {on[0].address}",
                 on[0].config.aspm.source,
+                (*(d.address for d in on), mover.address),
             )
 
 
@@ -139,6 +143,7 @@ def _aer(sight: Sight) -> Iterator[Finding]:
                 f"{told} errors since boot, on the way to {mover.address}; one look cannot tell whether they rise",
                 f"grep TOTAL /sys/bus/pci/devices/{device.address}/aer_dev_*",
                 next(iter(counts.values())).source,
+                (mover.address,),
             )
 
 
@@ -181,6 +186,10 @@ def _subject(sight: Sight, link: PathLink) -> str:
     """The uplink's port when this is a shared uplink's link, else the lower end."""
     ends = [end.address for end in link.ends]
     return next((u.port for u in sight.machine.uplinks if u.port in ends), link.lower.address)
+
+
+def _rows(sight: Sight, link: PathLink) -> tuple[str, ...]:
+    return (_subject(sight, link), *(end.address for end in link.ends), *(device.address for device in link.carries))
 
 
 def _first_mover(sight: Sight, device: PciDevice) -> PciDevice | None:

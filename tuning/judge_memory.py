@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hicachectl.tuning.finding import HOST, Finding, Severity, Sight, known_values, some
 from hicachectl.tuning.host.facts import Fact
-from hicachectl.tuning.host.model import Node
+from hicachectl.tuning.host.model import Memory, Node
 from hicachectl.units import GIB, format_bytes
 
 __all__ = ["judge_memory"]
@@ -23,6 +23,7 @@ GUP_KERNELS = ((6, 11), (6, 13))
 """First and last kernel with the long-term pin fault (docs/facts.md#gup)."""
 _NO_LIMIT = "no limit"
 """Reason of a limit that is not there (`Cgroup.memory_max_bytes`), unlike one that could not be read."""
+_NO_FILE = "no such file"
 _THP = "/sys/kernel/mm/transparent_hugepage"
 
 
@@ -50,7 +51,7 @@ def _thp_off(sight: Sight) -> Iterator[Finding]:
             "warn",
             effective.source,
             "transparent huge pages are never used for anonymous memory, wanted: madvise; a pool gets small pages only",
-            f"echo madvise > {effective.source}",
+            f"echo madvise | sudo tee {effective.source}",
             effective.source,
         )
     elif thp.process_enabled.value is False:
@@ -90,7 +91,7 @@ def _thp_stall(sight: Sight) -> Iterator[Finding]:
         severity,
         thp.defrag.source,
         f"defrag is {thp.defrag.value} (defer does not stall) and {why}{told}: filling a pool reclaims in its own threads",
-        f"echo defer > {_THP}/defrag",
+        f"echo defer | sudo tee {_THP}/defrag",
         thp.defrag.source,
     )
 
@@ -109,7 +110,7 @@ def _shm(sight: Sight) -> Iterator[Finding]:
                 mount.path,
                 f"files in {mount.path} get small pages ({'shmem_enabled=deny' if denied else f'huge={mount.huge.value}'}, "
                 "wanted: huge=advise); MADV_HUGEPAGE there succeeds and does nothing",
-                f"mount -o remount,huge=advise {mount.path}",
+                f"sudo mount -o remount,huge=advise {mount.path}",
                 by.source,
             )
 
@@ -145,7 +146,7 @@ def _memlock(sight: Sight) -> Iterator[Finding]:
         HOST,
         f"this process may lock {format_bytes(limit.value)} of {format_bytes(total.value)}: registering a larger pool for RDMA "
         "fails",
-        "ulimit -l unlimited",
+        "systemctl edit ENGINE.service, LimitMEMLOCK=infinity; for a container --ulimit memlock=-1",
         limit.source,
     )
 
@@ -182,9 +183,9 @@ def _pin(sight: Sight) -> Iterator[Finding]:
     yield Finding(
         "HC-PIN-LARGE",
         "warn" if room.unknown is None and room.fits_bytes >= PIN_LIMIT_BYTES else "note",
-        cards[0].address,
+        HOST,
         f"{fits}; one cudaHostRegister call of {size} fails: register in chunks of at most 64 GiB",
-        "hicachectl explain HC-PIN-LARGE",
+        "hicachectl run --check",
         room.source,
     )
 
@@ -212,7 +213,10 @@ def _room(sight: Sight) -> _Room | None:
     free = [_free(node) for node in nodes]
     installed: Fact[int] = memory.total_bytes
     available, missing = memory.available_bytes, None
-    if unread:
+    listed = sight.machine.numa.listed.get("nodes")
+    if listed is not None and listed.reason not in (None, _NO_FILE):
+        missing = f"nodes: {listed.reason}"
+    elif unread:
         fact = next(f for f in (unread[0].memory_total_bytes, unread[0].kind) if f.value is None)
         missing = f"node {unread[0].id}: {fact.reason}"
     elif nodes:
@@ -221,12 +225,14 @@ def _room(sight: Sight) -> _Room | None:
         missing = f"node {lost[0].id}: {lost[1].reason}" if lost else None
         known_bytes = (sum(known_values(free)), available.value)
         available = Fact(min(n for n in known_bytes if n is not None), installed.source)
+    elif sight.online:
+        return None
     if installed.value is None:
         return None
     if missing is None and available.value is None:
         missing = available.reason
     where = f"on node{'s' if len(nodes) > 1 else ''} {some(str(n.id) for n in nodes)}" if nodes else "on the host"
-    left, huge = available.value or 0, memory.hugetlb_free_bytes.value or 0
+    left, huge, lost_huge = available.value or 0, memory.hugetlb_free_bytes.value or 0, _lost_huge(memory)
     terms = [f"{'?' if missing else format_bytes(left)} available of {format_bytes(installed.value)} {where}"]
     limit, used = memory.cgroup.memory_max_bytes, memory.cgroup.memory_current_bytes
     if limit.value is not None and used.value is not None:
@@ -234,12 +240,27 @@ def _room(sight: Sight) -> _Room | None:
         terms.append(f"{format_bytes(max(0, limit.value - used.value))} left in the control group")
     elif limit.reason != _NO_LIMIT:
         missing = missing or f"control group: {limit.reason or used.reason}"
-    if huge:
-        terms.append(f"{format_bytes(huge)} in free hugetlb pages")
-    fits = huge if missing else max(left, huge)
+    if huge or lost_huge:
+        terms.append(f"{'?' if lost_huge else format_bytes(huge)} in free hugetlb pages")
     if huge >= PIN_LIMIT_BYTES:
         missing = None
+    elif lost_huge and left < PIN_LIMIT_BYTES:
+        missing = missing or f"free hugetlb pages: {lost_huge}"
+    allowed = sight.machine.numa.allowed_nodes
+    if allowed.value is None and len(sight.online) > 1 and max(left, huge) >= PIN_LIMIT_BYTES:
+        missing = missing or f"nodes of this process: {allowed.reason}"
+    fits = huge if missing else max(left, huge)
     return _Room(installed.value, fits, ", ".join(terms), missing, installed.source)
+
+
+def _lost_huge(memory: Memory) -> str | None:
+    """Say why the free hugetlb pages are not known, where they could hold a pool; a kernel without them has none."""
+    free, held = memory.hugetlb_free_bytes, memory.hugetlb_bytes
+    if free.value is not None or (held.value is not None and held.value < PIN_LIMIT_BYTES):
+        return None
+    pools = memory.listed.get("hugetlb")
+    has_none = pools is not None and pools.reason == _NO_FILE and memory.total_bytes.is_known
+    return None if has_none else free.reason
 
 
 def _free(node: Node) -> Fact[int]:

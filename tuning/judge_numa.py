@@ -8,6 +8,7 @@ from statistics import median
 from hicachectl.tuning.finding import HOST, Finding, Severity, Sight, known_values, some
 from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.model import Node, PciDevice, SlotKind
+from hicachectl.tuning.host.uplinks import is_unidentified
 from hicachectl.units import format_bytes
 
 __all__ = ["judge_numa"]
@@ -51,6 +52,7 @@ def _unknown(sight: Sight) -> Iterator[Finding]:
             f"no NUMA node for {some(d.address for d in lost)} ({first.node.reason}); {told}",
             f"cat /sys/bus/pci/devices/{first.address}/local_cpulist",
             first.node.source,
+            tuple(d.address for d in lost),
         )
 
 
@@ -59,14 +61,14 @@ def _suspicious(sight: Sight) -> Iterator[Finding]:
     numa, severity = sight.machine.numa, "warn" if sight.accelerators else "note"
     weight: Severity = "warn" if severity == "warn" else "note"
     nodes = {d.node.value for d in sight.movers}
-    buses = {(d.path or (d.address,))[0].rpartition(":")[0] for d in sight.accelerators}
+    buses = {d.host_bridge.value or (d.path or (d.address,))[0].rpartition(":")[0] for d in sight.movers}
     if (numa.sockets.value or 0) > 1 and len(sight.accelerators) > 1 and nodes == {0} and len(buses) > 1:
         yield Finding(
             "HC-NODE-UNKNOWN",
-            weight,
+            "note",
             HOST,
             f"every accelerator, NIC and disk says node 0, below {len(buses)} root buses of {numa.sockets.value} sockets: "
-            "the firmware's table is suspicious",
+            "the firmware's table is wrong, or the board has all slots on one socket",
             "hicachectl topo matrix",
             sight.accelerators[0].node.source,
         )
@@ -99,6 +101,8 @@ def _far_nics(sight: Sight) -> Iterator[Finding]:
     numa, nics = sight.machine.numa, sight.rdma_nics
     if not nics or any(nic.node.value is None for nic in nics) or (numa.sockets.value or 0) < 2:
         return
+    if any(_may_be_rdma(device) for device in sight.machine.devices):
+        return  # it may be the near one
     by_node: dict[int, list[PciDevice]] = {}
     for device in sight.accelerators:
         if device.node.value is not None:
@@ -119,9 +123,19 @@ def _far_nics(sight: Sight) -> Iterator[Finding]:
             f"node {node.id}",
             f"the nearest RDMA NIC of {some(d.address for d in here)} on node {node.id} is {nic} on node "
             f"{sight.by_address[nic].node.value}, at distance {known_reach[nic]}; within the socket it is at most {near}",
-            "hicachectl topo matrix",
+            f"cat /sys/bus/pci/devices/{nic}/numa_node",
             node.distances.source,
+            (*(d.address for d in here), nic),
         )
+
+
+def _may_be_rdma(device: PciDevice) -> bool:
+    """Whether a function of another kind would be an RDMA NIC if what was not read of it said so."""
+    if device.kind not in (SlotKind.NIC, SlotKind.OTHER):
+        return False
+    interfaces = device.listed.get("interfaces")
+    unlisted = interfaces is not None and not interfaces.is_known
+    return unlisted or is_unidentified(device) or (device.kind == SlotKind.NIC and device.vendor.value is None)
 
 
 def _near_distance(node: Node, nodes_a_socket: Fact[int]) -> int | None:
@@ -142,7 +156,7 @@ def _policies(sight: Sight) -> Iterator[Finding]:
             "warn",
             HOST,
             f"the policy of the whole process is {policy.value}, wanted: default; it spreads everything, not only pools",
-            "cat /proc/self/numa_maps | head -3",
+            "head -3 /proc/self/numa_maps",
             policy.source,
         )
     if balancing.value and len(sight.memory_nodes) > 1:
@@ -151,7 +165,7 @@ def _policies(sight: Sight) -> Iterator[Finding]:
             "warn" if sight.accelerators else "note",
             "/proc/sys/kernel/numa_balancing",
             f"kernel.numa_balancing is {balancing.value}, 0 once pools and ranks are bound: its scans unmap pages to sample",
-            "sysctl -w kernel.numa_balancing=0",
+            "sudo sysctl -w kernel.numa_balancing=0",
             balancing.source,
         )
 
@@ -159,7 +173,7 @@ def _policies(sight: Sight) -> Iterator[Finding]:
 def _low(sight: Sight) -> Iterator[Finding]:
     free = {node.id: _free(node) for node in sight.pool_nodes}
     values = list(known_values(free.values()))
-    if len(values) < 2 or len(values) < len(free):
+    if len(values) < 2 or len(values) < len(free) or sight.unread_nodes:
         return
     middle = median(values)
     for node, fact in free.items():
@@ -180,9 +194,9 @@ def _free(node: Node) -> Fact[int]:
 
 
 def _half(sight: Sight) -> Iterator[Finding]:
-    """Say how much memory strictly local binding reaches; only when every accelerator's node is known."""
+    """Say how much memory strictly local binding reaches; only when every accelerator's node and every node's memory is known."""
     nodes = {d.node.value for d in sight.accelerators}
-    if not sight.accelerators or None in nodes:
+    if not sight.accelerators or None in nodes or sight.unread_nodes:
         return
     local = [node for node in sight.pool_nodes if node.id in nodes]
     if not local or 2 * len(local) > len(sight.pool_nodes):
@@ -195,20 +209,23 @@ def _half(sight: Sight) -> Iterator[Finding]:
         f"node {some(str(node.id) for node in local)}",
         f"accelerators are on {len(local)} of {len(sight.pool_nodes)} memory nodes: strictly local pools reach "
         f"{format_bytes(here)} of {format_bytes(there)}",
-        "hicachectl explain HC-BIND-HALF",
+        "hicachectl topo matrix",
         sight.accelerators[0].node.source,
+        tuple(f"node {node.id}" for node in local),
     )
 
 
 def _cpuset(sight: Sight) -> Iterator[Finding]:
     numa = sight.machine.numa
     parts, sources = [], []
+    n_unread = sum(not node.memory_total_bytes.is_known for node in sight.online)
     for what, allowed, there in (
         ("memory nodes", numa.allowed_nodes, {node.id for node in sight.memory_nodes}),
         ("CPUs", numa.allowed_cpus, {cpu for node in sight.online for cpu in node.cpus.value or ()}),
     ):
         if allowed.value is not None and there - set(allowed.value):
-            parts.append(f"{len(there & set(allowed.value))} of the host's {len(there)} {what}")
+            more = f" ({n_unread} more not read)" if n_unread and what == "memory nodes" else ""
+            parts.append(f"{len(there & set(allowed.value))} of the host's {len(there)} {what}{more}")
             sources.append(allowed.source)
     if not parts:
         return
@@ -224,6 +241,7 @@ def _cpuset(sight: Sight) -> Iterator[Finding]:
         + (f"; {some(d.address for d in out)} are on nodes outside" if out else ""),
         "grep -E 'Mems_allowed_list|Cpus_allowed_list' /proc/self/status",
         sources[0],
+        tuple(d.address for d in out),
     )
 
 
@@ -246,7 +264,7 @@ def _mempolicy(sight: Sight) -> Iterator[Finding]:
     if allowed.value is False:
         yield Finding(
             "HC-MEMPOLICY-DENIED",
-            "warn" if len(sight.memory_nodes) != 1 else "note",
+            "warn" if len(sight.memory_nodes) != 1 or sight.unread_nodes else "note",
             HOST,
             "set_mempolicy is refused (EPERM, wanted: allowed), so no pool can be bound to a node; a container needs "
             "CAP_SYS_NICE or a seccomp profile that lets it through",

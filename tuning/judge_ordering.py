@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from hicachectl.tuning.finding import Finding, Sight, some
 from hicachectl.tuning.host.model import PciDevice, SlotKind, Uplink
 
-__all__ = ["RO_FLAGGED_PORTS", "judge_ordering"]
+__all__ = ["RO_FLAGGED_PORTS", "judge_ordering", "redirects"]
 
 RO_FLAGGED_PORTS = {
     "8086": frozenset(f"{first}{last:02x}" for first in ("6f", "2f") for last in range(0x01, 0x0F)),
@@ -16,8 +16,8 @@ RO_FLAGGED_PORTS = {
 """Root ports under which Linux clears relaxed ordering (docs/facts.md#relaxed-ordering): Haswell, Broadwell, A1100."""
 _REQUESTS, _COMPLETIONS = 0x04, 0x08
 """ACS control: peer-to-peer request redirect, completion redirect (PCI_ACS_RR, PCI_ACS_CR of Linux pci_regs.h)."""
-_NO_ACS = "no ACS capability"
-"""Reason of a port that has nothing to redirect with, unlike one that was not read."""
+_NO_ACS = ("no ACS capability", "no PCI Express capability")
+"""Reasons of a port that has nothing to redirect with, unlike one that was not read."""
 
 
 def judge_ordering(sight: Sight) -> Iterator[Finding]:
@@ -40,6 +40,7 @@ def _ido(sight: Sight) -> Iterator[Finding]:
         members = [d for d in cards if d.address in uplink.shared_by]
         alone = [d for d in alone if d not in members]
         on, off, tail = _by_bit(members)
+        tail += _strangers([d for d in sight.unidentified if d.address in uplink.shared_by])
         if off and on:
             yield _unequal(on, off, f"{uplink.id}: ", uplink.port, "warn", tail)
         elif off:
@@ -63,6 +64,14 @@ def _by_bit(cards: Sequence[PciDevice]) -> tuple[list[PciDevice], list[PciDevice
     return on, off, f"; not known in {some(d.address for d in unread)} ({', '.join(reasons)})"
 
 
+def _strangers(devices: Sequence[PciDevice]) -> str:
+    """Words for functions that may be accelerators too: their bits do not count, and are not left out without a word."""
+    if not devices:
+        return ""
+    missing = next(fact for fact in (devices[0].class_code, devices[0].vendor, devices[0].device) if not fact.is_known)
+    return f"; what {some(d.address for d in devices)} {'is' if len(devices) == 1 else 'are'} was not read ({missing.reason})"
+
+
 def _off(off: Sequence[PciDevice], name: str, subject: str, shared: bool, tail: str, uplink: Uplink | None) -> Finding:
     why = f", who write through one link ({uplink.port})" if uplink else ""
     return Finding(
@@ -72,6 +81,7 @@ def _off(off: Sequence[PciDevice], name: str, subject: str, shared: bool, tail: 
         f"{name}ID-based ordering requests are off (0; 1 is on) in {some(d.address for d in off)}{why}{tail}",
         "hicachectl tune plan",
         off[0].config.ido_request.source,
+        tuple(d.address for d in off),
     )
 
 
@@ -86,6 +96,7 @@ def _unequal(
         f"{some(d.address for d in off)}{tail}",
         "hicachectl tune plan",
         off[0].config.ido_request.source,
+        tuple(d.address for d in (*on, *off)),
     )
 
 
@@ -103,6 +114,7 @@ def _root_complex(sight: Sight) -> Iterator[Finding]:
         f"readable; {some(uplink.id for uplink in ports)} {'depend' if len(ports) > 1 else 'depends'} on it",
         "hicachectl explain HC-RC-ORDER-UNKNOWN",
         ports[0].capacity_bytes_per_s.source,
+        tuple(uplink.id for uplink in ports),
     )
 
 
@@ -147,6 +159,15 @@ def _flagged_root(sight: Sight, device: PciDevice) -> PciDevice | None:
 # -- access control services ------------------------------------------------------------------------------------------
 
 
+def redirects(port: PciDevice) -> bool | None:
+    """Say whether a port sends what comes up through it on to the root complex; None where that was not read. Pure.
+
+    Asked of the ports below a root port: what a root port redirects did turn round below it, where it could.
+    """
+    redirect = port.config.acs_redirect
+    return False if (redirect.reason or "").startswith(_NO_ACS) else redirect.value
+
+
 def _redirect(sight: Sight) -> Iterator[Finding]:
     """Judge the ports below one root port as one. A port with the bit redirects what comes up through it, and no more."""
     by_root: dict[str, list[PciDevice]] = {}
@@ -156,11 +177,11 @@ def _redirect(sight: Sight) -> Iterator[Finding]:
     for root, movers in by_root.items():
         ports = list(dict.fromkeys(port.address for mover in movers for port in sight.on_path(mover)[1:-1]))
         between = [sight.by_address[address] for address in ports]
-        redirecting = [port for port in between if port.config.acs_redirect.value]
+        redirecting = [port for port in between if redirects(port)]
         if not redirecting or all(mover.kind != SlotKind.ACCELERATOR for mover in movers):
             continue
         control = ", ".join(f"{port.address} {port.config.acs_control.value or 0:#06x}" for port in redirecting)
-        unread = [port for port in between if port.config.acs_redirect.reason not in (None, _NO_ACS)]
+        unread = [port for port in between if redirects(port) is None]
         tail = (
             f"; not known of {some(p.address for p in unread)} ({unread[0].config.acs_redirect.reason})"
             if unread
@@ -174,6 +195,7 @@ def _redirect(sight: Sight) -> Iterator[Finding]:
             f"{_REQUESTS | _COMPLETIONS:#06x} clear would let them turn round in the switch){tail}",
             f"sudo lspci -vvs {redirecting[0].address}",
             redirecting[0].config.acs_redirect.source,
+            (*(port.address for port in redirecting), *(mover.address for mover in movers)),
         )
 
 

@@ -10,16 +10,17 @@ import ctypes
 import errno
 import fcntl
 import os
+import stat
 from pathlib import Path
 from typing import Protocol
 
 from hicachectl.tuning.host.root import HostRoot
 
-__all__ = ["Kernel", "LiveKernel"]
+__all__ = ["MOUNT_FLAGS", "Kernel", "LiveKernel"]
 
 _MS_REMOUNT, _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 0x20, 0x1, 0x2, 0x4, 0x8  # include/uapi/linux/mount.h
-_FLAGS = {"rw": 0, "ro": _MS_RDONLY, "nosuid": _MS_NOSUID, "nodev": _MS_NODEV, "noexec": _MS_NOEXEC,
-          "noatime": 0x400, "nodiratime": 0x800, "relatime": 1 << 21, "strictatime": 1 << 24, "lazytime": 1 << 25}  # fmt: skip
+MOUNT_FLAGS = {"rw": 0, "ro": _MS_RDONLY, "nosuid": _MS_NOSUID, "nodev": _MS_NODEV, "noexec": _MS_NOEXEC,
+          "noatime": 0x400, "nodiratime": 0x800, "relatime": 1 << 21, "strictatime": 1 << 24, "nosymfollow": 0x100, "lazytime": 1 << 25}  # fmt: skip
 
 
 class Kernel(Protocol):
@@ -96,12 +97,12 @@ class LiveKernel:
         """
         if not self._root.is_live:
             raise ValueError(f"{path}: a mount can only be changed on the live host")
-        strange = [word for word in keep if word not in _FLAGS]
+        strange = [word for word in keep if word not in MOUNT_FLAGS]
         if strange:
             raise ValueError(f"{path}: mount flags {', '.join(strange)} would be lost by a remount")
         flags = _MS_REMOUNT
         for word in keep:
-            flags |= _FLAGS[word]
+            flags |= MOUNT_FLAGS[word]
         libc = ctypes.CDLL(None, use_errno=True)
         call = libc.mount
         call.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p]
@@ -131,10 +132,11 @@ class LiveKernel:
         else:
             new = at.with_name(f".{at.name}.new")  # one name: what a crash left behind is written over
             data = text.encode()
+            mode = stat.S_IMODE(at.lstat().st_mode) if at.is_file() and not at.is_symlink() else 0o644
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
             handle = os.open(new, flags, 0o644)
             try:
-                os.fchmod(handle, 0o644)
+                os.fchmod(handle, mode)
                 _whole(os.write(handle, data), len(data), path)
                 os.fsync(handle)
             finally:

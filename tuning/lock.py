@@ -5,25 +5,39 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from hicachectl.errors import PlanStale
+from hicachectl.errors import PermissionDenied, PlanStale
 from hicachectl.tuning.host.root import HostRoot
-from hicachectl.tuning.state import StateDir
+from hicachectl.tuning.state import StateDir, no_room
 
-__all__ = ["HOST_LOCK", "hold_lock", "lock_holder"]
+__all__ = ["HOST_LOCK", "LockHolder", "hold_lock", "lock_holder"]
+
+_TRIES, _WAIT_S = 5, 0.1
 
 HOST_LOCK = "/run/hicachectl.lock"
 """Held too where the host has /run, so that two applies with different state folders still exclude each other."""
 
 
+@dataclass(frozen=True, slots=True)
+class LockHolder:
+    """Who is at work: process number, None where it did not write it yet; `text` says it to people."""
+
+    pid: int | None
+    text: str
+
+
 @contextmanager
-def hold_lock(state: StateDir, root: HostRoot, *, who: str, clock_text: str) -> Iterator[None]:
+def hold_lock(
+    state: StateDir, root: HostRoot, *, who: str, pid: int, clock_text: str, sleep: Callable[[float], None]
+) -> Iterator[None]:
     """Hold the locks of a state folder and of the host. Changes: makes the lock files, 0600, and writes the holder into them.
 
-    The folder must exist. Raises PlanStale (HC-LOCKED) naming the holder when someone else has one.
+    The folder must exist. Waits half a second at most: `tune status` takes the lock for a moment to look. Raises
+    PlanStale (HC-LOCKED) naming the holder when someone else has one, PermissionDenied when it may not be used.
     """
     paths = [state.path / "lock"]
     if Path(root.at("/run")).is_dir():
@@ -31,27 +45,46 @@ def hold_lock(state: StateDir, root: HostRoot, *, who: str, clock_text: str) -> 
     handles: list[int] = []
     try:
         for path in paths:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            handles.append(handle)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise PlanStale(
-                    "another apply or rollback is at work",
-                    where=str(path),
-                    why=_holder(handle),
-                    hint="wait for it, then: hicachectl tune status",
-                    code="HC-LOCKED",
-                ) from error
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, json.dumps({"pid": os.getpid(), "who": who, "since": clock_text}).encode(), 0)
+            handles.append(_opened(path))
+            _taken(handles[-1], path, sleep)
+            os.ftruncate(handles[-1], 0)
+            os.pwrite(handles[-1], json.dumps({"pid": pid, "who": who, "since": clock_text}).encode(), 0)
         yield
     finally:
         for handle in reversed(handles):
             os.close(handle)
 
 
-def lock_holder(state: StateDir) -> str | None:
+def _opened(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except PermissionError as error:
+        raise PermissionDenied(
+            "the lock may not be used", where=str(path), why="changing a host needs root", hint="sudo", code="HC-STATE"
+        ) from error
+    except OSError as error:
+        raise no_room("the lock", path, error) from error
+
+
+def _taken(handle: int, path: Path, sleep: Callable[[float], None]) -> None:
+    for left in range(_TRIES, -1, -1):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if left:
+                sleep(_WAIT_S)
+                continue
+            raise PlanStale(
+                "another apply or rollback is at work",
+                where=str(path),
+                why=f"held by {_holder(handle).text}",
+                hint="wait for it, then: hicachectl tune status",
+                code="HC-LOCKED",
+            ) from error
+        return
+
+
+def lock_holder(state: StateDir) -> LockHolder | None:
     """Return who is at work with this state folder now, None when nobody is. Takes the lock for a moment, writes nothing."""
     try:
         handle = os.open(state.path / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -66,9 +99,9 @@ def lock_holder(state: StateDir) -> str | None:
     return None
 
 
-def _holder(handle: int) -> str:
+def _holder(handle: int) -> LockHolder:
     try:
         found = json.loads(os.pread(handle, 4096, 0))
-        return f"held by pid {found['pid']} ({found['who']}) since {found['since']}"
+        return LockHolder(int(found["pid"]), f"pid {found['pid']} ({found['who']}) since {found['since']}")
     except (OSError, ValueError, KeyError, TypeError):
-        return "held by a process that did not write its name yet"
+        return LockHolder(None, "a process that did not write its name yet")

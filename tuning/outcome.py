@@ -161,11 +161,15 @@ class RollbackReport:
     run_id: str
     items: tuple[Undo, ...]
     outcome: RunOutcome
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RunState:
     """One run as its journal tells it. `expired` when it was written in another boot; `torn` when its last record is cut.
+
+    `n_in_place` are the changes it left on purpose, `n_unsettled` those of which the host may hold anything: cut in the
+    middle, failed, or not put back. `n_persistent` of both outlive a boot. `readable` is False for a journal somebody changed.
 
     `open_item` is the id of the item whose write was begun and not recorded as done; the host holds its old or its new value.
     """
@@ -185,3 +189,23 @@ class RunState:
     torn: bool
     folder: str
     reason: str | None = None
+    n_in_place: int = 0
+    n_unsettled: int = 0
+    n_persistent: int = 0
+    readable: bool = True
+
+    @property
+    def between(self) -> bool:
+        """Whether this boot's host may be between two states because of this run. Pure."""
+        if not self.readable:
+            return True
+        if self.expired:
+            return False
+        cut = self.outcome in (RunOutcome.INTERRUPTED, RunOutcome.PARTIAL)
+        return self.n_unsettled > 0 or (cut and self.n_in_place > 0)
+
+    @property
+    def holds(self) -> bool:
+        """Whether something of this run is, or may be, in place now. Pure."""
+        n = self.n_persistent if self.expired else self.n_in_place + self.n_unsettled
+        return n > 0 or not self.readable

@@ -25,7 +25,7 @@ from hicachectl.tuning.finding import Sight, some
 from hicachectl.tuning.host.model import Machine, Node, PciDevice
 from hicachectl.units import format_bytes, format_rate
 
-__all__ = ["Binding", "Placement", "Policy", "place", "placements"]
+__all__ = ["MEANINGS", "Binding", "Placement", "Policy", "place", "placements"]
 
 _MAX_WEIGHT = 255
 """Largest weight of weighted interleave (Linux Documentation/ABI/testing/sysfs-kernel-mm-mempolicy-weighted-interleave)."""
@@ -43,6 +43,16 @@ class Policy(str, Enum):
     SOCKET = "socket"
     INTERLEAVE = "interleave"
     WEIGHTED = "weighted"
+
+
+MEANINGS = {
+    Policy.LOCAL: "a card's pool lies on the card's own node",
+    Policy.ONE_TO_ONE: "each card's pool has a node for itself, the nearest that is left",
+    Policy.SOCKET: "a card's pool lies on all nodes of its socket, evenly",
+    Policy.INTERLEAVE: "every pool lies on all nodes, evenly",
+    Policy.WEIGHTED: "every pool lies on all nodes, each by what it has available",
+}
+"""What each policy does with the pools of accelerators, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +85,16 @@ class Placement:
     bytes_by_node: Mapping[int, int]
     reached_bytes: int
     """Installed memory of the nodes in use."""
-    installed_bytes: int
-    """Installed memory of all nodes that pools could use."""
+    installed_bytes: int | None
+    """Installed memory of all nodes that pools could use; None while one of them was not read."""
     costs: tuple[str, ...]
     weights: Mapping[int, int] | None = None
     """For weighted: the weight of each node."""
     refused: str | None = None
     unknown: tuple[str, ...] = ()
     """Terms that may make less of the sizes and could not be read; `costs` holds them too."""
+    installed_reason: str | None = None
+    """Why `installed_bytes` is not known."""
 
     @property
     def pool_bytes(self) -> int:
@@ -106,14 +118,15 @@ def place(machine: Machine, policy: Policy, *, pool_bytes: int | None = None, ma
     bounds the sum. Never raises for a machine: what cannot be worked out is refused with the reason.
     """
     sight = Sight(machine)
-    installed = sum(node.memory_total_bytes.value or 0 for node in sight.pool_nodes)
+    known_bytes = sum(node.memory_total_bytes.value or 0 for node in sight.pool_nodes)
+    installed = known_bytes if sight.unread_memory is None else None
     try:
         usable = _usable(sight, margin_bytes)
         _check(sight, usable)
         shares, weights = _SHARES[policy](sight, usable)
         each = _pool_each(sight, shares, usable, pool_bytes)
     except _Refused as why:
-        return Placement(policy, (), {}, 0, installed, (), refused=str(why))
+        return Placement(policy, (), {}, 0, installed, (), refused=str(why), installed_reason=sight.unread_memory)
     bindings = tuple(
         _binding(sight, device, share, each) for device, share in zip(sight.accelerators, shares, strict=True)
     )
@@ -124,8 +137,9 @@ def place(machine: Machine, policy: Policy, *, pool_bytes: int | None = None, ma
     unknown = tuple(_unknown(sight))
     costs = (*_costs(sight, policy, bindings, reached, installed), *unknown)
     return Placement(
-        policy, bindings, dict(sorted(by_node.items())), reached, installed, costs, weights, unknown=unknown
-    )
+        policy, bindings, dict(sorted(by_node.items())), reached, installed, costs, weights, unknown=unknown,
+        installed_reason=sight.unread_memory,
+    )  # fmt: skip
 
 
 # -- what there is ----------------------------------------------------------------------------------------------------
@@ -152,6 +166,21 @@ def _unknown(sight: Sight) -> Iterator[str]:
         yield f"what the control group has used is not known ({used.reason}; {used.source}): less may be left"
     if allowed.value is None:
         yield f"which nodes this process may use is not known ({allowed.reason}; {allowed.source}): they may be fewer"
+    if sight.unread_memory is not None:
+        yield f"memory is not known of {_because(sight.unread_memory)}: pools leave it out, and more may be installed"
+
+    if sight.unidentified:
+        named, first = some(d.address for d in sight.unidentified), sight.unidentified[0]
+        missing = next(fact for fact in (first.class_code, first.vendor, first.device) if not fact.is_known)
+        verb = "is an accelerator" if len(sight.unidentified) == 1 else "are accelerators"
+        why = f"{missing.reason}; {missing.source}"
+        yield f"whether {named} {verb} is not known ({why}): pools are for {len(sight.accelerators)}"
+
+
+def _because(reason: str) -> str:
+    """Turn "node 1: why" into "node 1 (why)". Pure."""
+    what, _, why = reason.partition(": ")
+    return f"{what} ({why})"
 
 
 def _check(sight: Sight, usable: Mapping[int, int]) -> None:
@@ -195,19 +224,26 @@ def _local(sight: Sight, usable: Mapping[int, int]) -> tuple[_Shares, _Weights]:
 
 
 def _why_not(sight: Sight, node: int) -> str:
-    if all(n.id != node for n in sight.online):
+    found = next((n for n in sight.online if n.id == node), None)
+    if found is None:
         return "which is not online"
-    if all(n.id != node for n in sight.memory_nodes):
-        return "which has no memory"
     allowed = sight.machine.numa.allowed_nodes.value
-    return (
-        "which this process may not use"
-        if allowed is not None and node not in allowed
-        else "whose memory is a device's"
-    )
+    if allowed is not None and node not in allowed:
+        return "which this process may not use"
+    for what, fact in (("memory is", found.memory_total_bytes), ("CPUs are", found.cpus)):
+        if fact.value is None:
+            return f"whose {what} not known ({fact.reason}; {fact.source})"
+        if fact.value == 0:
+            return "which has no memory"
+    return "whose memory is a device's"
 
 
 def _one_to_one(sight: Sight, usable: Mapping[int, int]) -> tuple[_Shares, _Weights]:
+    if len(sight.accelerators) > len(usable) and sight.unread_memory is not None:
+        raise _Refused(
+            f"{len(sight.accelerators)} accelerators and {len(usable)} nodes known to have memory: whether they can have one "
+            f"each is not known without that of {_because(sight.unread_memory)}"
+        )
     if len(sight.accelerators) > len(usable):
         raise _Refused(f"{len(sight.accelerators)} accelerators and {len(usable)} nodes: they cannot have one each")
     nodes = sorted(usable)
@@ -228,7 +264,8 @@ def _socket(sight: Sight, usable: Mapping[int, int]) -> tuple[_Shares, _Weights]
         node = _node_of(device)
         members = [n for n in next((s for s in sockets if node in s), ()) if n in usable]
         if not members:
-            raise _Refused(f"no usable memory on the socket of {device.address} (node {node})")
+            known = "" if sight.unread_memory is None else "is known "
+            raise _Refused(f"no usable memory {known}on the socket of {device.address} (node {node})")
         shares.append({n: 1 / len(members) for n in members})
     return shares, None
 
@@ -237,6 +274,11 @@ def _sockets(sight: Sight) -> list[tuple[int, ...]]:
     """Group nodes by socket: consecutive CPU nodes, as many as `nodes_a_socket` says, when distances agree with it."""
     numa = sight.machine.numa
     ids = [node.id for node in sight.online if node.cpus.value]
+    dark = next((node for node in sight.online if node.cpus.value is None), None)
+    if dark is not None:
+        raise _Refused(
+            f"which nodes form a socket is not known (node {dark.id}: {dark.cpus.reason}; {dark.cpus.source})"
+        )
     if numa.sockets.value is None or numa.nodes_a_socket.value is None:
         fact = numa.sockets if numa.sockets.value is None else numa.nodes_a_socket
         raise _Refused(f"which nodes form a socket is not known ({fact.reason})")
@@ -325,9 +367,11 @@ def _binding(sight: Sight, device: PciDevice, share: Mapping[int, float], each: 
     )
 
 
-def _costs(sight: Sight, policy: Policy, bindings: Sequence[Binding], reached: int, installed: int) -> tuple[str, ...]:
+def _costs(
+    sight: Sight, policy: Policy, bindings: Sequence[Binding], reached: int, installed: int | None
+) -> tuple[str, ...]:
     costs = []
-    if reached < installed:
+    if installed is not None and reached < installed:
         costs.append(f"reaches {format_bytes(reached)} of {format_bytes(installed)} installed")
     lost = [b.accelerator for b in bindings if b.remote_share is None]
     remote = [b for b in bindings if b.remote_share]
@@ -337,7 +381,8 @@ def _costs(sight: Sight, policy: Policy, bindings: Sequence[Binding], reached: i
         far = max((b.distance for b in remote if b.distance is not None), default=None)
         share = sum(b.remote_share or 0 for b in bindings) / len(bindings)
         costs.append(
-            f"{share:.0%} of the bytes are on another node" + (f", at mean distance up to {far:g}" if far else "")
+            f"{share:.0%} of the bytes are on another node"
+            + (f"; the card that is farthest from its bytes has a mean distance of {far:g}" if far else "")
         )
     parted = []
     for uplink in sight.shared_uplinks:
@@ -362,7 +407,8 @@ def _costs(sight: Sight, policy: Policy, bindings: Sequence[Binding], reached: i
         size = max(b.pool_bytes for b in bindings) / 1e9
         gb, slower = min(_REGISTERED, key=lambda entry: abs(entry[0] - size))
         costs.append(
-            f"registered memory is not bound to a node: {slower} % slower was reported at {gb} GB, bound by nothing"
+            f"a pool on many nodes is bound to none: one published measurement had {slower} % less speed with {gb} GB registered "
+            "and unbound than with none; bound by topology nothing was lost"
         )
     if sight.machine.numa.mempolicy_calls.value is None:
         costs.append(f"whether a memory policy may be set is not known ({sight.machine.numa.mempolicy_calls.reason})")

@@ -16,7 +16,7 @@ from hicachectl.tuning.item import Item, ItemKind
 from hicachectl.tuning.knobs import Knob
 from hicachectl.tuning.sight import Sight
 
-__all__ = ["About", "Difference", "Plan", "differences", "make_plan"]
+__all__ = ["About", "Difference", "Plan", "differences", "make_plan", "plan_id", "to_apply"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,52 +65,79 @@ def make_plan(
         raise ValueError(f"two items are called {twice[0]}")
     used = {item.recipe: recipes[item.recipe] for item in items if item.recipe is not None}
     fingerprint = fingerprint_of(sight.machine, used)
-    plan = Plan("", replace(about, made_at=""), choices, fingerprint, items)
-    digest = hashlib.sha256(repr(_in_order(plan)).encode()).hexdigest()
-    return replace(plan, id=f"p-{digest[:8]}", about=about)
+    plan = Plan("", about, choices, fingerprint, items)
+    return replace(plan, id=plan_id(plan))
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """An item that a plan and a fresh plan of the same choices do not share; `was` or `now` is None where one has no such change."""
+    """An item that a plan and a fresh plan of the same choices do not share; `now` is None where the host has no such item."""
 
     id: str
-    was: str | None
+    was: str
     now: str | None
 
 
-def differences(plan: Plan, fresh: Plan) -> tuple[Difference, ...]:
-    """List the changes of a plan that a fresh plan would not make in the same way. Pure.
+def differences(plan: Plan, fresh: Plan, *, another_boot: bool = False) -> tuple[Difference, ...]:
+    """List the items of a plan to be written that a fresh plan would not write in the same way. Pure.
 
     Apply writes only what the tool itself would plan now, so that neither an edited file nor a host that moved gets a
-    write. A change whose value is already there is no difference: it has become "same".
+    write. A change whose value is already there is no difference: it has become "same". `another_boot`: what a boot set
+    anew need not be what it was when the plan was made, and what was the same then counts too.
     """
     now = {item.id: item for item in fresh.items}
     found = []
-    for item in plan.changes:
+    for item in _to_write(plan, another_boot):
         other = now.get(item.id)
-        if (
-            other is not None
-            and other.kind is ItemKind.SAME
-            and other.target == item.target
-            and other.wanted == item.wanted
-        ):
-            continue
-        if other is None or _essence(other) != _essence(item):
+        if other is None or not _written_alike(item, other, another_boot):
             found.append(Difference(item.id, _words(item), None if other is None else _words(other)))
     return tuple(found)
 
 
+def to_apply(plan: Plan, fresh: Plan, *, another_boot: bool = False) -> tuple[Item, ...]:
+    """Return the items to write, as the fresh plan has them and in its order. Pure.
+
+    So how often a write is read back, which effect is looked for, and in which order is never what a file says.
+    `differences` comes first.
+    """
+    wanted = {item.id for item in _to_write(plan, another_boot)}
+    return tuple(item for item in fresh.items if item.id in wanted)
+
+
+def _to_write(plan: Plan, another_boot: bool) -> tuple[Item, ...]:
+    kinds = (ItemKind.CHANGE, ItemKind.SAME) if another_boot else (ItemKind.CHANGE,)
+    return tuple(item for item in plan.items if item.kind in kinds and item.wanted and item.target is not None)
+
+
+def _written_alike(item: Item, other: Item, another_boot: bool) -> bool:
+    if other.kind not in (ItemKind.CHANGE, ItemKind.SAME) or _essence(item) != _essence(other):
+        return False
+    if another_boot or other.kind is ItemKind.SAME:
+        return True
+    if item.old is None or other.old is None or item.target is None:
+        return False
+    mask = item.target.mask
+    if mask is not None and isinstance(item.old, int) and isinstance(other.old, int):
+        return item.old & mask == other.old & mask
+    return item.old == other.old
+
+
 def _essence(item: Item) -> tuple[object, ...]:
-    return (
-        item.kind, item.target, item.wanted, item.rule, item.recipe_sha256, item.on_not_implemented, item.ordering, item.old
-    )  # fmt: skip
+    return item.target, item.wanted, item.rule, item.recipe_sha256, item.on_not_implemented, item.ordering
 
 
 def _words(item: Item) -> str:
-    if item.kind is ItemKind.CHANGE:
-        return f"{item.show(item.old)} -> {item.show(item.new)}"
+    if item.kind is ItemKind.CHANGE and item.target is not None:
+        register = item.target.register
+        at = "" if register is None else f" at {register.offset:#x} mask {register.mask:#x}"
+        return f"{item.show(item.old)} -> {item.show(item.new)} in {item.target.path}{at}"
     return f"{item.kind.value}{f': {item.reason}' if item.reason else ''}"
+
+
+def plan_id(plan: Plan) -> str:
+    """Return the id of a plan: p- and eight digits of the digest of everything in it but the time. Pure."""
+    timeless = replace(plan, id="", about=replace(plan.about, made_at=""))
+    return f"p-{hashlib.sha256(repr(_in_order(timeless)).encode()).hexdigest()[:8]}"
 
 
 def _in_order(plan: Plan) -> tuple[object, ...]:

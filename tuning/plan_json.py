@@ -77,6 +77,10 @@ def plan_from_json(value: Any, *, where: str = "plan") -> Plan:
     recipes = at.inside("fingerprint/recipes").mapping(printed["recipes"], None)
     about = at.inside("about").mapping(top["about"], _names(About))
     pick = at.inside
+    ids = [entry.get("id") for entry in pick("items").list(top["items"]) if isinstance(entry, dict)]
+    twice = next((name for name in ids if ids.count(name) > 1), None)
+    if twice is not None:
+        raise pick("items").wrong(f"has two items called {twice!r}")
     return Plan(
         id=pick("id").text(top["id"]),
         about=About(

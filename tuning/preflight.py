@@ -16,7 +16,7 @@ from hicachectl.tuning.host.machine import read_capabilities
 from hicachectl.tuning.host.mounts import Mount, read_mounts
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.item import Item
-from hicachectl.tuning.kernel import Kernel
+from hicachectl.tuning.kernel import MOUNT_FLAGS, Kernel
 from hicachectl.tuning.target import Method
 
 __all__ = ["check_reach", "check_writes"]
@@ -36,9 +36,20 @@ def check_writes(
     or PlanStale (8, HC-IN-USE), each with the item, the value that decided and what to do.
     """
     check_reach(items, root=root)
+    mounts = read_mounts(root).value or ()
     for item in items:
         target = item.target
         assert target is not None
+        if target.method is Method.MOUNT:
+            flags = next((mount.flags for mount in reversed(mounts) if mount.path == target.path), ())
+            strange = [flag for flag in flags if flag not in MOUNT_FLAGS]
+            if strange:
+                raise Unsupported(
+                    f"{item.id} would lose the mount flags {', '.join(strange)}",
+                    where=target.path,
+                    why="a remount clears what it does not repeat; nothing was written",
+                    hint="remount it by hand, or leave it out: tune plan --only",
+                )
         in_use = refuse(item)
         if in_use is not None:
             raise PlanStale(

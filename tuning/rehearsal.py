@@ -27,6 +27,7 @@ def rehearse_apply(session: Session, plan: Plan, options: ApplyOptions) -> Apply
 
     Raises what `Session.apply` raises before its first write, but for a lock that is held and a state folder that is full.
     """
+    session.refuse_open_run()
     check_plan(plan, session.plan(plan.choices), options, root=session.root)
     items = changes_until(plan, options.until)
     check_writes(items, root=session.root, kernel=session.kernel, refuse=session.refuse)

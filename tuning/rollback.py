@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
-from hicachectl.errors import PlanStale, UsageError
+from hicachectl.errors import HicacheError, PlanStale, UsageError
 from hicachectl.tuning.journal import Entry, Journal, JournalText, RecordKind
 from hicachectl.tuning.outcome import RollbackReport, RunOutcome, Undo, UndoResult
+from hicachectl.tuning.target import Target
 from hicachectl.tuning.undo import put_back
 from hicachectl.tuning.writing import Hands
 
@@ -17,9 +19,10 @@ __all__ = ["rollback_run", "still_in_place"]
 def still_in_place(text: JournalText) -> tuple[Entry, ...]:
     """Return the writes of a run that nobody has put back yet, in the order they were made. Pure.
 
-    A write that was begun and not recorded as done is among them: the host holds its old or its new value.
+    A write that was begun and not recorded as done is among them: the host holds its old or its new value. What the run
+    itself verified as unchanged (unsupported, no gain) is not: whatever is there now, others set.
     """
-    return tuple(entry for entry in text.entries() if entry.undone not in ("undone", "already"))
+    return tuple(entry for entry in text.entries() if not entry.settled)
 
 
 def rollback_run(
@@ -27,15 +30,19 @@ def rollback_run(
     text: JournalText,
     *,
     hands: Hands,
-    journal: Journal,
+    journal: Journal | None,
+    folder: str,
     boot_id: str | None,
+    newer: Mapping[Target, str] = MappingProxyType({}),
     force: bool = False,
     about: Mapping[str, Any] | None = None,
     on_undo: Callable[[Undo], None] = lambda undo: None,
 ) -> RollbackReport:
     """Put back what a run left in place. Changes the host and the run's journal.
 
-    An item changed since by somebody else is left with the reason, unless `force`. Values that do not outlive a boot are
+    `journal` None, or one that cannot be written: the values are put back all the same, and the report says so.
+
+    `newer` names the later run that set a target. An item changed since by somebody else is left with the reason, unless `force`. Values that do not outlive a boot are
     expired when the run was made in another one: the kernel and the firmware have set them anew. Raises PlanStale
     (HC-EXPIRED) when that leaves nothing to put back, UsageError for a run whose first record is missing.
     """
@@ -43,7 +50,7 @@ def rollback_run(
     if begin is None:
         raise UsageError(
             f"run {run_id} has no first record: it wrote nothing",
-            where=str(journal.folder),
+            where=folder,
             why="the first record is made durable before the first write",
             hint="hicachectl tune history",
         )
@@ -55,20 +62,56 @@ def rollback_run(
     if expired and not waiting:
         raise PlanStale(
             f"run {run_id} was made in boot {recorded_boot or 'unknown'}, this is boot {boot_id or 'unknown'}",
-            where=str(journal.folder),
+            where=folder,
             why=f"{len(expired)} values it set do not outlive a boot; what is there now was set by this boot",
             hint="hicachectl tune plan shows what differs now",
             code="HC-EXPIRED",
         )
-    journal.reserve(2 * len(waiting) + 4)
-    journal.append(RecordKind.ROLLBACK, None, boot_id=boot_id, force=force, n_items=len(waiting), **(about or {}))
-    undone = put_back(waiting, hands=hands, journal=journal, force=force, on_undo=on_undo)
+    set_since = [] if force else [entry for entry in waiting if entry.target in newer]
+    waiting = tuple(entry for entry in waiting if entry not in set_since)
+    notes: list[str] = []
+    kept = _recorded(journal, notes, lambda there: there.reserve(2 * len(waiting) + 4))
+    kept = _recorded(
+        kept,
+        notes,
+        lambda there: there.append(
+            RecordKind.ROLLBACK, None, boot_id=boot_id, force=force, n_items=len(waiting), **(about or {})
+        ),
+    )
+    undone = put_back(waiting, hands=hands, journal=kept, force=force, on_undo=on_undo)
+    undone += tuple(
+        Undo(
+            entry.item, entry.target, entry.new, entry.old, hands.read(entry.target).value, UndoResult.CHANGED_SINCE,
+            f"run {newer[entry.target]} set it since: roll that one back",
+        )
+        for entry in reversed(set_since)
+    )  # fmt: skip
     undone += tuple(
         Undo(entry.item, entry.target, entry.new, entry.old, None, UndoResult.EXPIRED, "set in another boot")
         for entry in reversed(expired)
     )
     left = [undo.id for undo in undone if undo.result is UndoResult.LEFT]
-    outcome = RunOutcome.PARTIAL if left else RunOutcome.ROLLED_BACK
     changed = [undo.id for undo in undone if undo.result is UndoResult.CHANGED_SINCE]
-    journal.append(RecordKind.ROLLBACK_END, None, outcome=outcome.value, left=left, changed_since=changed)
-    return RollbackReport(run_id, undone, outcome)
+    outcome = RunOutcome.PARTIAL if left else RunOutcome.ROLLED_BACK
+    if changed and len(changed) == len(undone):
+        outcome = RunOutcome.NOTHING
+    _recorded(
+        kept,
+        notes,
+        lambda there: there.append(
+            RecordKind.ROLLBACK_END, None, outcome=outcome.value, left=left, changed_since=changed
+        ),
+    )
+    return RollbackReport(run_id, undone, outcome, tuple(notes))
+
+
+def _recorded(journal: Journal | None, notes: list[str], step: Callable[[Journal], object]) -> Journal | None:
+    """Record a step; a journal that cannot be written is noted and given up, for the host matters more than its record."""
+    if journal is None:
+        return None
+    try:
+        step(journal)
+    except HicacheError as error:
+        notes.append(f"not recorded: {error.what}")
+        return None
+    return journal

@@ -10,9 +10,11 @@ session.rollback("j-0001")
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from hicachectl.errors import PlanStale, UsageError
+from hicachectl.errors import HostError, PlanStale, UsageError
 from hicachectl.tuning.access import read_doors, read_target
 from hicachectl.tuning.apply import ApplyOptions, Gain, Means, Observed, apply_plan, check_plan
 from hicachectl.tuning.choices import Choices
@@ -23,8 +25,8 @@ from hicachectl.tuning.item import Item, Owner
 from hicachectl.tuning.journal import Journal, read_journal
 from hicachectl.tuning.kernel import Kernel
 from hicachectl.tuning.knobs import Knob
-from hicachectl.tuning.lock import hold_lock, lock_holder
-from hicachectl.tuning.outcome import ApplyReport, ItemOutcome, RollbackReport, RunOutcome, RunState, Undo, VerifyReport
+from hicachectl.tuning.lock import LockHolder, hold_lock, lock_holder
+from hicachectl.tuning.outcome import ApplyReport, ItemOutcome, RollbackReport, RunState, Undo, VerifyReport
 from hicachectl.tuning.owners import read_owners
 from hicachectl.tuning.plan import About, Plan, make_plan
 from hicachectl.tuning.plan_json import plan_to_json
@@ -32,6 +34,7 @@ from hicachectl.tuning.rollback import rollback_run
 from hicachectl.tuning.sight import Sight
 from hicachectl.tuning.state import StateDir, write_durably
 from hicachectl.tuning.status import last_in_place, run_states
+from hicachectl.tuning.target import Target
 from hicachectl.tuning.verify import verify_entries, verify_plan
 from hicachectl.tuning.writing import Hands
 
@@ -92,12 +95,13 @@ class Session:
         the state folder cannot be written; then nothing was written to the host.
         """
         self.state.prepare()
-        with hold_lock(self.state, self.root, who=self.who, clock_text=self.clock()):
-            self._refuse_an_open_run()
-            check_plan(plan, self.plan(plan.choices), options, root=self.root)
+        with self._locked():
+            self.refuse_open_run()
+            fresh = self.plan(plan.choices)
+            check_plan(plan, fresh, options, root=self.root)
             about = {"boot_id": self.boot_id(), "who": self.who, "pid": self.pid, "tool_version": self.tool_version}
             means = Means(self._hands(), self.refuse, self.observe, self.measure, on_item, stop, about)
-            return apply_plan(plan, options, means=means, begin=lambda: self._begin(plan))
+            return apply_plan(plan, fresh, options, means=means, begin=lambda: self._begin(plan))
 
     def verify(self, run_id: str | None = None) -> VerifyReport:
         """Compare the host with what a run left in place, the last one by default. Reads, changes nothing.
@@ -122,29 +126,34 @@ class Session:
         Raises PlanStale (8) for a run of another boot or a held lock, UsageError when no run is there.
         """
         self._chosen(run_id, self.states())
-        with hold_lock(self.state, self.root, who=self.who, clock_text=self.clock()):
-            chosen = self._chosen(run_id, self._read_states(None))  # again, now that nobody else is at work
+        with self._locked():
+            states = self._read_states(None)  # again, now that nobody else is at work
+            chosen = self._chosen(run_id, states)
             folder = self.state.folder(chosen.run_id)
-            journal = Journal(folder, clock=self.clock, checkpoint=self.checkpoint)
+            text = read_journal(folder)
+            journal, trouble = self._journal(folder)
             try:
-                return rollback_run(
+                report = rollback_run(
                     chosen.run_id,
-                    read_journal(folder),
+                    text,
                     hands=self._hands(),
                     journal=journal,
+                    folder=str(folder),
                     boot_id=self.boot_id(),
+                    newer=self._newer(chosen, states),
                     force=force,
                     about={"who": self.who, "pid": self.pid, "tool_version": self.tool_version},
                     on_undo=on_undo,
                 )
             finally:
-                journal.close()
+                closed = None if journal is None else journal.close()
+            return replace(report, notes=(*report.notes, *(note for note in (trouble, closed) if note is not None)))
 
     def states(self) -> tuple[RunState, ...]:
         """Return every recorded run, oldest first. Reads the state folder."""
         return self._read_states(lock_holder(self.state))
 
-    def _read_states(self, at_work: str | None) -> tuple[RunState, ...]:
+    def _read_states(self, at_work: LockHolder | None) -> tuple[RunState, ...]:
         return run_states(
             self.state, boot_id=self.boot_id(), at_work=at_work, read=lambda target: read_target(self.root, target)
         )
@@ -175,15 +184,37 @@ class Session:
             )
         return found
 
-    def _refuse_an_open_run(self) -> None:
-        """An apply that was cut short is put right before the next begins: else nobody could tell whose value is whose."""
-        for state in self._read_states(None):  # the lock is ours
-            cut = state.outcome is RunOutcome.INTERRUPTED and (state.n_applied > state.n_undone or state.open_item)
-            if cut and not state.expired:
+    def refuse_open_run(self) -> None:
+        """Raise PlanStale (HC-OPEN-RUN) when a run left this boot's host between two states. Reads the state folder and the host.
+
+        It is put right before the next begins: else nobody could tell whose value is whose.
+        """
+        for state in self._read_states(None):
+            if state.between:
                 raise PlanStale(
-                    f"run {state.run_id} was cut short: {state.reason}",
+                    f"run {state.run_id} left the host between two states: {state.reason or state.outcome.value}",
                     where=state.folder,
-                    why=f"the host is between two states: {state.n_applied} of {state.n_changes} changes were made",
-                    hint=f"hicachectl tune rollback {state.run_id}, then apply again",
+                    why=f"{state.n_in_place + state.n_unsettled} of its {state.n_changes} changes are, or may be, in place",
+                    hint=f"hicachectl tune rollback {state.run_id}, then apply again"
+                    if state.readable
+                    else "put the host right by hand, then move this folder away",
                     code="HC-OPEN-RUN",
                 )
+
+    def _newer(self, chosen: RunState, states: tuple[RunState, ...]) -> dict[Target, str]:
+        """Say which targets a later run of this boot set, and which run: they are not the chosen one's to take back."""
+        found = {}
+        for state in states[states.index(chosen) + 1 :]:
+            if state.readable and not state.expired:
+                entries = read_journal(self.state.folder(state.run_id)).entries()
+                found.update({entry.target: state.run_id for entry in entries if not entry.settled})
+        return found
+
+    def _journal(self, folder: Path) -> tuple[Journal | None, str | None]:
+        try:
+            return Journal(folder, clock=self.clock, checkpoint=self.checkpoint), None
+        except HostError as error:
+            return None, f"not recorded: {error.what}"
+
+    def _locked(self) -> AbstractContextManager[None]:
+        return hold_lock(self.state, self.root, who=self.who, pid=self.pid, clock_text=self.clock(), sleep=self.sleep)

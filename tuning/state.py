@@ -17,7 +17,7 @@ from typing import Any
 
 from hicachectl.errors import ExitCode, HostError, PermissionDenied, UsageError
 
-__all__ = ["DEFAULT_STATE_DIR", "StateDir", "fsync_folder", "no_room", "write_durably"]
+__all__ = ["DEFAULT_STATE_DIR", "StateDir", "check_trusted", "fsync_folder", "no_room", "write_durably"]
 
 DEFAULT_STATE_DIR = Path("/var/lib/hicachectl")
 _RUN = re.compile(r"j-([0-9]{4,9})")
@@ -97,14 +97,23 @@ class StateDir:
         found = folder.lstat()
         if not stat.S_ISDIR(found.st_mode):
             raise UsageError("not a folder", where=str(folder), why="links are not followed", hint="--state-dir DIR")
-        if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
-            raise UsageError(
-                f"owned by uid {found.st_uid}, mode {stat.S_IMODE(found.st_mode):04o}: others could write a journal there",
-                where=str(folder),
-                why="rollback writes what a journal says",
-                hint=f"chown root {folder} && chmod go-w {folder}, or --state-dir DIR",
-                code="HC-STATE",
-            )
+        check_trusted(folder, found)
+        for above in folder.resolve().parents:
+            there = above.stat()
+            if not there.st_mode & stat.S_ISVTX:  # in a sticky folder nobody moves what is not theirs
+                check_trusted(above, there)
+
+
+def check_trusted(path: Path, found: os.stat_result) -> None:
+    """Raise UsageError (HC-STATE) unless a file or folder belongs to root or the caller, and nobody else may write it. Pure."""
+    if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+        raise UsageError(
+            f"owned by uid {found.st_uid}, mode {stat.S_IMODE(found.st_mode):04o}: others could write a journal there",
+            where=str(path),
+            why="rollback writes what a journal says",
+            hint=f"chown root {path} && chmod go-w {path}, or --state-dir DIR",
+            code="HC-STATE",
+        )
 
 
 def fsync_folder(folder: Path) -> None:

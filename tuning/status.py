@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hicachectl.errors import InvariantBroken
+from hicachectl.errors import InvariantBroken, UsageError
 from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.journal import Entry, JournalText, RecordKind, read_journal
+from hicachectl.tuning.lock import LockHolder
 from hicachectl.tuning.outcome import ItemResult, RunOutcome, RunState
 from hicachectl.tuning.state import StateDir
 from hicachectl.tuning.target import Target, Value, show_value
@@ -18,7 +19,7 @@ __all__ = ["last_in_place", "run_states"]
 
 
 def run_states(
-    state: StateDir, *, boot_id: str | None, at_work: str | None = None, read: Read | None = None
+    state: StateDir, *, boot_id: str | None, at_work: LockHolder | None = None, read: Read | None = None
 ) -> tuple[RunState, ...]:
     """Read every run, oldest first. Reads the state folder, changes nothing.
 
@@ -30,11 +31,12 @@ def run_states(
         folder = state.folder(run_id)
         try:
             text = read_journal(folder)
-        except InvariantBroken as error:
+        except (InvariantBroken, UsageError) as error:
             found.append(
                 RunState(
                     run_id, "?", RunOutcome.INTERRUPTED, "?", None, "?", None, expired=False, n_changes=0, n_applied=0,
-                    n_undone=0, open_item=None, torn=False, folder=str(folder), reason=str(error),
+                    n_undone=0, open_item=None, torn=False, folder=str(folder), readable=False,
+                    reason=f"its journal cannot be followed: {error}",
                 )
             )  # fmt: skip
             continue
@@ -45,13 +47,13 @@ def run_states(
 def last_in_place(states: tuple[RunState, ...]) -> RunState | None:
     """Return the newest run that has something in place on this boot, or was cut short; None where there is none. Pure."""
     for state in reversed(states):
-        if not state.expired and (state.n_applied > state.n_undone or state.open_item is not None):
+        if state.holds:
             return state
     return None
 
 
 def _state(
-    run_id: str, text: JournalText, folder: str, boot_id: str | None, at_work: str | None, read: Read | None
+    run_id: str, text: JournalText, folder: str, boot_id: str | None, at_work: LockHolder | None, read: Read | None
 ) -> RunState:
     begin = text.begin
     entries = text.entries()
@@ -66,8 +68,12 @@ def _state(
     reason = None
     if begin is None:
         outcome, reason = RunOutcome.NOTHING, "it ended before its first record: nothing was written"
-    elif not finished and at_work is not None:
-        reason = f"at work now, {at_work}"
+    elif (
+        not finished
+        and at_work is not None
+        and at_work.pid in (begin.fields.get("pid"), *(r.fields.get("pid") for r in rollbacks))
+    ):
+        reason = f"at work now: {at_work.text}"
     elif not finished and not entries:
         reason = "it was cut before its first write: nothing was written"
     elif not finished and rollbacks:
@@ -76,6 +82,8 @@ def _state(
         reason = f"it was cut at {waiting[-1].item}: {_holds(waiting[-1], read)}"
     elif not finished:
         reason = "it was cut between two changes"
+    elif any(e.unsettled for e in entries):
+        reason = "not put back: " + ", ".join(e.item for e in entries if e.unsettled)
     who = "?" if begin is None else str(begin.fields.get("who", "?"))
     return RunState(
         run_id=run_id,
@@ -93,6 +101,9 @@ def _state(
         torn=text.torn,
         folder=folder,
         reason=reason,
+        n_in_place=sum(e.in_place for e in entries),
+        n_unsettled=sum(e.unsettled for e in entries),
+        n_persistent=sum(e.persistent and not e.settled for e in entries),
     )
 
 

@@ -8,7 +8,7 @@ from hicachectl.tuning.access import read_target
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.item import ItemKind, Owner
 from hicachectl.tuning.journal import Entry
-from hicachectl.tuning.outcome import Checked, ItemResult, Verdict, VerifyReport
+from hicachectl.tuning.outcome import Checked, Verdict, VerifyReport
 from hicachectl.tuning.plan import Plan
 from hicachectl.tuning.target import Rule, Target, Value, agrees, show_value
 
@@ -22,12 +22,13 @@ def verify_entries(
 ) -> VerifyReport:
     """Read every value a run left in place and compare it with what it wrote. Reads the host, changes nothing.
 
-    Items the run found unsupported, took back or did not finish are not checked: they are not in place. `same_boot` False
+    Items the run found unsupported or took back are not checked: they are not in place. One that was cut in the middle,
+    failed, or could not be put back differs, whatever it reads: nobody wanted the host that way. `same_boot` False
     makes what does not outlive a boot "expired" instead of ok, whatever it reads: it is not this run's doing.
     """
     checked = []
     for entry in entries:
-        if entry.result != ItemResult.OK.value or entry.undone in ("undone", "already"):
+        if entry.settled:
             continue
         fact = read_target(root, entry.target)
         reason: str | None
@@ -38,6 +39,9 @@ def verify_entries(
             )
         elif fact.value is None:
             verdict, reason = Verdict.UNKNOWN, fact.reason
+        elif entry.unsettled:
+            verdict = Verdict.DIFFERS
+            reason = f"{run_id} left it unfinished ({entry.undone or entry.result or 'cut'}): it was {_show(entry.target, entry.old)}"
         elif agrees(entry.target, Rule.EQUAL, (entry.new,), fact.value):
             verdict, reason = Verdict.OK, None
         else:

@@ -19,6 +19,7 @@ from hicachectl.context import Context, origin_of
 from hicachectl.envelope import Diagnostic, Result, Severity, envelope
 from hicachectl.errors import ExitCode, UsageError
 from hicachectl.flags import Format
+from hicachectl.interrupt import asked_to_stop
 from hicachectl.profiles import profile_names
 from hicachectl.registry import PLANNED
 
@@ -249,7 +250,8 @@ def _guide(
         data["apply_reason"] = "--dry-run"
     elif made.changes:
         cli.confirm(f"Make these {len(made.changes)} changes on {made.about.host or 'this host'}?", yes=yes)
-        report = tune_apply.run_apply(cli, session, made, ApplyOptions(), talk)
+        with asked_to_stop() as stop:
+            report = tune_apply.run_apply(cli, session, made, ApplyOptions(), talk, stop)
         data |= {"apply": apply_data(report), "apply_reason": None}
         draw_summary(talk, report)
         error = report.error()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,9 +56,6 @@ def apply(
     cannot be put back is named (7). Ctrl-C puts everything back. A function that ignores its change is unsupported, and
     the rest goes on. Needs root.
     """
-    from hicachectl.render.tune_apply import draw_applied, draw_summary
-    from hicachectl.tune_codes import apply_code
-    from hicachectl.tune_data import apply_data, explained
     from hicachectl.tuning.apply import ApplyOptions, changes_until
     from hicachectl.tuning.plan_file import read_plan
     from hicachectl.tuning.rehearsal import rehearse_apply
@@ -77,8 +75,26 @@ def apply(
             for item in changes:
                 cli.note(f"  ~ {item.id} {item.show(item.old)} -> {item.show(item.new)}")
             cli.confirm(f"Make these {len(changes)} changes of {plan.id} on {plan.about.host or 'this host'}?", yes=yes)
-        report = run_apply(cli, session, plan, options, cli.output.stdout if streams(cli) else cli.output.stderr)
+        with asked_to_stop() as stop:  # until the report is out: a late signal must not hide what it says
+            report = run_apply(
+                cli, session, plan, options, cli.output.stdout if streams(cli) else cli.output.stderr, stop
+            )
+            _emit_applied(cli, session, report, dry_run=False)
+        return
+    _emit_applied(cli, session, report, dry_run=True)
+
+
+def _emit_applied(cli: Context, session: Session, report: ApplyReport, *, dry_run: bool) -> None:
+    """Say how an apply ended. Its exit code is settled first: a screen that is gone hides no host between two states."""
+    from hicachectl.render.tune_apply import draw_applied, draw_summary
+    from hicachectl.tune_codes import apply_code
+    from hicachectl.tune_data import apply_data, explained
+
     error = report.error()
+    if error is not None:
+        cli.causes.append(error.exit_code)
+    if report.stopped_by is not None:
+        cli.causes.append(ExitCode.INTERRUPTED if report.stopped_by == "SIGINT" else ExitCode.TERMINATED)
     data = apply_data(report, dry_run=dry_run)
     result = Result("hicachectl.tune-apply/1", data, facts=explained(data), rows="/items", exit_code=apply_code(report))
 
@@ -89,8 +105,6 @@ def apply(
             draw_summary(screen, report)
 
     cli.emit(result if error is None else result.with_error(error), render=render, origin=origin_of(session.root))
-    if report.stopped_by is not None:
-        cli.causes.append(ExitCode.INTERRUPTED if report.stopped_by == "SIGINT" else ExitCode.TERMINATED)
     if error is not None:
         raise error
 
@@ -132,6 +146,10 @@ def rollback(
             cli.confirm(f"Put these {len(foreseen.items)} values of {foreseen.run_id} back?", yes=yes)
         with asked_to_stop():  # each value is a step of its own and all of them must be tried: a signal waits
             report = session.rollback(foreseen.run_id, force=force, on_undo=lambda undo: draw_undo(lines, undo))
+            if report.outcome is RunOutcome.PARTIAL:
+                cli.causes.append(ExitCode.PARTIAL)  # first: a screen that is gone hides no host between two states
+    for note in report.notes:
+        cli.note(note)
     codes = [ExitCode.OK]
     if report.outcome is RunOutcome.PARTIAL:
         codes.append(ExitCode.PARTIAL)
@@ -149,8 +167,10 @@ def rollback(
         raise error
 
 
-def run_apply(cli: Context, session: Session, plan: Plan, options: ApplyOptions, screen: Screen) -> ApplyReport:
-    """Apply under a signal guard, a line a change on `screen` as it happens. Changes the host. Raises as `Session.apply`."""
+def run_apply(
+    cli: Context, session: Session, plan: Plan, options: ApplyOptions, screen: Screen, stop: Callable[[], str | None]
+) -> ApplyReport:
+    """Apply, a line a change on `screen` as it happens; `stop` names a signal. Changes the host. Raises as `Session.apply`."""
     from hicachectl.render.tune_apply import draw_outcome
     from hicachectl.tuning.apply import changes_until
 
@@ -158,10 +178,13 @@ def run_apply(cli: Context, session: Session, plan: Plan, options: ApplyOptions,
 
     def tell(outcome: ItemOutcome) -> None:
         runs = session.state.runs()
-        draw_outcome(screen, outcome, order[outcome.item.id], len(order), runs[-1] if runs else None)
+        number = order.setdefault(outcome.item.id, len(order) + 1)
+        draw_outcome(screen, outcome, number, len(order), runs[-1] if runs else None)
 
-    with asked_to_stop() as stop:
-        return session.apply(plan, options, on_item=tell, stop=stop)
+    report = session.apply(plan, options, on_item=tell, stop=stop)
+    for note in report.notes:
+        cli.note(note)
+    return report
 
 
 def streams(cli: Context) -> bool:

@@ -16,6 +16,7 @@ from hicachectl.errors import ExitCode, HicacheError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hicachectl.tuning.lock import LockHolder
     from hicachectl.tuning.outcome import Checked, RunState, Verdict, VerifyReport
     from hicachectl.tuning.plan import Plan
     from hicachectl.tuning.session import Session
@@ -87,7 +88,7 @@ def status(ctx: typer.Context, state_dir: StateDirOption = None) -> None:
     states, folder = session.states(), str(session.state.path)
     current, origin = last_in_place(states), origin_of(session.root)
     busy = lock_holder(session.state)
-    findings = () if busy else tuple(_open(state) for state in states if _is_open(state))
+    findings = tuple(_open(state) for state in states if state.between and not _at_work(state, busy))
     data = runs_data(folder, states, current=None if current is None else current.run_id)
     result = Result(
         "hicachectl.tune-status/1", data, diagnostics=findings, facts=explained(data), rows="/runs",
@@ -95,7 +96,9 @@ def status(ctx: typer.Context, state_dir: StateDirOption = None) -> None:
     )  # fmt: skip
     cli.emit(
         result,
-        render=lambda screen, _: draw_status(screen, origin.host, origin.boot_id, folder, states, busy),
+        render=lambda screen, _: draw_status(
+            screen, origin.host, origin.boot_id, folder, states, None if busy is None else busy.text
+        ),
         origin=origin,
     )
 
@@ -119,10 +122,10 @@ def history(ctx: typer.Context, state_dir: StateDirOption = None) -> None:
 
 
 def code_of(report: VerifyReport) -> ExitCode:
-    """Say 0 only when every item was read and is as wanted, else 3. Pure."""
+    """Say 0 only when there are items, and every one was read and is as wanted, else 3. Pure."""
     from hicachectl.tuning.outcome import Verdict
 
-    return ExitCode.OK if report.count(Verdict.OK) == len(report.items) else ExitCode.DIFFERS
+    return ExitCode.OK if report.items and report.count(Verdict.OK) == len(report.items) else ExitCode.DIFFERS
 
 
 def _moved(session: Session, plan: Plan) -> tuple[str, ...]:
@@ -191,16 +194,9 @@ def _finding(item: Checked, hints: Mapping[Verdict, str]) -> Diagnostic:
     )
 
 
-def _is_open(state: RunState) -> bool:
-    """Whether a run left this boot's host between two states: cut after its first write, or something could not be put back."""
-    from hicachectl.tuning.outcome import RunOutcome
-
-    if state.expired:
-        return False
-    cut = state.outcome is RunOutcome.INTERRUPTED
-    return state.outcome is RunOutcome.PARTIAL or (
-        cut and (state.n_applied > state.n_undone or state.open_item is not None)
-    )
+def _at_work(state: RunState, busy: LockHolder | None) -> bool:
+    """Whether the run is the one that goes on now: `status` says so in its reason."""
+    return busy is not None and busy.text in (state.reason or "")
 
 
 def _open(state: RunState) -> Diagnostic:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hicachectl.render.text import cell_width, pad, printable
+from hicachectl.render.text import cell_width, pad, printable, wrap
 
 __all__ = ["Column", "Table", "layout"]
 
@@ -28,6 +28,8 @@ class Table:
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[str | None]]
+    rest: str = ""
+    """Where else the columns that do not fit are, such as "-o json"; the note then says at which width all fit too."""
 
 
 def layout(table: Table, width: int, *, wide: bool = False, encoding: str = "utf-8") -> list[str]:
@@ -43,6 +45,7 @@ def layout(table: Table, width: int, *, wide: bool = False, encoding: str = "utf
         for i, c in enumerate(table.columns)
     ]
     dropped: list[int] = []
+    full = sum(widths[i] for i in shown) + len(_GAP) * (len(shown) - 1)
     while sum(widths[i] for i in shown) + len(_GAP) * (len(shown) - 1) > width:
         worst = max((table.columns[i].keep for i in shown), default=0)
         if worst == 0:
@@ -58,7 +61,9 @@ def layout(table: Table, width: int, *, wide: bool = False, encoding: str = "utf
     lines = [line([printable(c.title, encoding) for c in table.columns]), *(line(row) for row in cells)]
     if dropped:
         names = ", ".join(table.columns[i].title for i in sorted(dropped))
-        lines.append(f"(not shown at {width} columns: {names})")
+        rest = f"; all at {full}, or {table.rest}" if table.rest else ""
+        note = f"(not shown at {width} columns: {names}{rest})"
+        lines.extend(wrap(note, width, indent=" ") if rest else [note])
     return lines
 
 

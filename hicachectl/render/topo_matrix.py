@@ -10,6 +10,7 @@ from hicachectl.render.table import Column, Table
 from hicachectl.render.topo_screen import Seen
 from hicachectl.render.topo_words import Names, node_text, rate
 from hicachectl.tuning.host.facts import Fact
+from hicachectl.tuning.host.gaps import maybe_accelerators, why_no_accelerators, why_no_nodes, why_unidentified
 from hicachectl.tuning.host.matrix import LEGEND, VENDOR_LEGEND, Matrix, Pair
 from hicachectl.tuning.host.model import Machine
 
@@ -23,7 +24,7 @@ def matrix_data(machine: Machine, found: Matrix) -> dict[str, Any]:
     rates = _solo(machine)
     pairs = [_pair_data(pair, "node") for pair in found.to_nodes]
     pairs += [_pair_data(pair, "accelerator") for pair in found.to_accelerators]
-    return {
+    data: dict[str, Any] = {
         "accelerators": [
             {
                 "address": device.address,
@@ -39,18 +40,30 @@ def matrix_data(machine: Machine, found: Matrix) -> dict[str, Any]:
         "pairs": pairs,
         "nvlink": None,
         "nvlink_reason": _NVLINK,
+        "maybe_accelerators": [device.address for device in maybe_accelerators(machine)],
         "legend": LEGEND,
         "vendor_legend": VENDOR_LEGEND,
     }
+    if not found.accelerators and (why := why_no_accelerators(machine)):
+        data["accelerators_reason"] = why
+    if not found.nodes and (why := why_no_nodes(machine)):
+        data["nodes_reason"] = why
+    return data
 
 
 def draw_matrix(screen: Screen, machine: Machine, found: Matrix, names: Names, seen: Seen) -> None:
     """Draw accelerators by nodes, accelerators by accelerators, and the legends."""
-    screen.print(f"MATRIX  {len(found.accelerators)} accelerators, {len(found.nodes)} nodes  {seen}", "bold")
+    why = None if found.accelerators else why_no_accelerators(machine)
+    n_nodes = "?" if not found.nodes and why_no_nodes(machine) else len(found.nodes)
+    counts = f"{_count(len(found.accelerators) if why is None else '?', 'accelerator')}, {_count(n_nodes, 'node')}"
+    screen.print(f"MATRIX  {counts}  {seen}", "bold")
     if not found.accelerators:
-        screen.print("no accelerator")
+        screen.paragraph("", "no accelerator" if why is None else f"accelerators not known: {why}")
     else:
         _draw_tables(screen, machine, found, names)
+        doubtful = maybe_accelerators(machine)
+        if doubtful:
+            screen.paragraph("may be more: ", why_unidentified(doubtful))
     screen.print()
     screen.paragraph("LEGEND  ", _words(LEGEND.items()))
     screen.paragraph("nvidia-smi topo -m  ", _words(VENDOR_LEGEND.items()))
@@ -85,6 +98,10 @@ def _draw_tables(screen: Screen, machine: Machine, found: Matrix, names: Names) 
             for device in found.accelerators
         ]
         screen.table(Table([Column(""), *map(Column, titles)], lines))
+
+
+def _count(n: int | str, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def _class(pair: Pair) -> str:

@@ -15,7 +15,7 @@ from hicachectl.render.topo_words import (
     Names,
     gib,
     ido,
-    is_absent,
+    is_virtual_disk,
     link_text,
     names_of,
     node_text,
@@ -24,11 +24,20 @@ from hicachectl.render.topo_words import (
     rate,
     word,
 )
-from hicachectl.tuning.host.facts import Fact
+from hicachectl.tuning.host.facts import Fact, is_absent
+from hicachectl.tuning.host.gaps import is_gone, maybe_accelerators, why_no_accelerators, why_no_nodes, why_unidentified
 from hicachectl.tuning.host.model import Machine, PciDevice, SlotKind, Uplink
 from hicachectl.tuning.host.uplinks import is_unidentified
-from hicachectl.tuning.placement import Placement
+from hicachectl.tuning.judge_ordering import redirects
+from hicachectl.tuning.placement import MEANINGS, Placement
 from hicachectl.units import GIB
+
+_MOST_MARKS = 5
+_IO = (SlotKind.RDMA_NIC, SlotKind.NIC, SlotKind.NVME)
+_POOLS = (
+    "of what is available, or free where that is not known. INSTALLED: memory of the nodes in use; DISTANCE: mean from a card's "
+    "node to its bytes, 10 is its own; REMOTE: bytes on other nodes. Policies: hicachectl topo --help"
+)
 
 __all__ = ["Seen", "Topology", "draw_header", "draw_topology"]
 
@@ -59,18 +68,20 @@ class Topology:
     seen: Seen
     placements: Sequence[Placement] = ()
     persistence: Fact[dict[str, str]] | None = None
+    about: Sequence[Sequence[str]] = ()
+    """What each finding names, in the order of `findings`: rows of it are marked."""
 
 
 def draw_topology(screen: Screen, topology: Topology) -> None:
     """Draw everything but the findings, which the caller prints below."""
     machine, names = topology.machine, names_of(topology.machine)
-    notes = _Notes(topology.findings)
+    notes = _Notes(topology.findings, topology.about)
     draw_header(screen, topology)
     if machine.uplinks:
         screen.table(_uplinks(machine, names, notes))
     _accelerators(screen, topology, names, notes)
     _others(screen, machine, names, notes)
-    _nodes(screen, machine)
+    _nodes(screen, machine, notes)
     _placements(screen, topology.placements)
     _unread(screen, topology.facts)
 
@@ -79,11 +90,15 @@ def draw_header(screen: Screen, topology: Topology) -> None:
     """Draw two lines: which host, how large, live or recorded; kernel, limits, how many facts were read."""
     machine, host = topology.machine, topology.machine.host
     accelerators = sum(d.kind == SlotKind.ACCELERATOR for d in machine.devices)
+    n_gone = sum(d.kind == SlotKind.ACCELERATOR and is_gone(d) for d in machine.devices)
+    no_devices, no_nodes = why_no_accelerators(machine), why_no_nodes(machine)
     sizes = [
         f"{word(machine.numa.sockets)} socket" + ("" if machine.numa.sockets.value == 1 else "s"),
-        _count(len(machine.numa.nodes), "node"),
-        _count(accelerators, "accelerator"),
-        _count(len(machine.uplinks), "uplink"),
+        "? nodes" if no_nodes and not machine.numa.nodes else _count(len(machine.numa.nodes), "node"),
+        "? accelerators"
+        if no_devices and not accelerators
+        else _count(accelerators, "accelerator") + (f" ({n_gone} gone)" if n_gone else ""),
+        "? uplinks" if no_devices and not machine.uplinks else _count(len(machine.uplinks), "uplink"),
     ]
     _two_sided(screen, f"HOST {word(host.hostname)}  {', '.join(sizes)}", str(topology.seen), "bold")
     limit = machine.memory.cgroup.memory_max_bytes
@@ -99,23 +114,28 @@ def draw_header(screen: Screen, topology: Topology) -> None:
 def _uplinks(machine: Machine, names: Names, notes: _Notes) -> Table:
     columns = (
         Column("UPLINK"), Column("PORT"), Column("LINK now/max"), Column("CAP GiB/s", right=True), Column("SHARED BY"),
-        Column("IDO req/cpl", keep=2), Column("NODE", right=True, keep=1), Column("NOTE", keep=3),
+        Column("IDO req/cpl", keep=3), Column("NODE", right=True, keep=2), Column("NOTE", keep=1),
         Column("ROOT PORT", wide=True, keep=5), Column("OVERSUB", right=True, wide=True, keep=4),
     )  # fmt: skip
     devices = {device.address: device for device in machine.devices}
     rows = [_uplink_row(uplink, devices, names, notes) for uplink in machine.uplinks]
-    return Table(columns, rows)
+    return Table(columns, rows, rest="-o json")
 
 
 def _uplink_row(uplink: Uplink, devices: Mapping[str, PciDevice], names: Names, notes: _Notes) -> list[str | None]:
     over = uplink.oversubscription.value
-    configs = [devices[address].config for address in uplink.accelerators if address in devices]
+    members = [devices[address] for address in uplink.accelerators if address in devices]
+    configs = [
+        device.config for device in members if not device.is_vf.value
+    ]  # a virtual function has no bits of its own
+    lost = {address for address in uplink.shared_by if address in devices and is_gone(devices[address])}
+    dead = lost >= set(uplink.accelerators)
     return [
         uplink.id,
         uplink.port,
-        link_text(uplink.link),
-        rate(uplink.capacity_bytes_per_s),
-        " ".join(map(names.of, uplink.shared_by)),
+        "gone" if dead else link_text(uplink.link),
+        "-" if dead else rate(uplink.capacity_bytes_per_s),
+        " ".join(names.of(one) + ("(gone)" if one in lost else "") for one in uplink.shared_by),
         ido(configs, sum(is_unidentified(devices[one]) for one in uplink.shared_by if one in devices)),
         word(uplink.node),
         notes.about(uplink.id, uplink.port, uplink.root_port),
@@ -128,14 +148,12 @@ def _accelerators(screen: Screen, topology: Topology, names: Names, notes: _Note
     machine = topology.machine
     found = [device for device in machine.devices if device.kind == SlotKind.ACCELERATOR]
     if not found:
-        listed = machine.listed.get("devices")
-        screen.print(
-            "ACCEL none" if listed is None or listed.is_known else f"ACCEL not known: {listed.reason} ({listed.source})"
-        )
+        why = why_no_accelerators(machine)
+        screen.paragraph("ACCEL ", "none" if why is None else f"not known: {why}")
         return
     columns = [
-        Column("ACCEL"), Column("ADDRESS"), Column("UPLINK"), Column("NODE", right=True), Column("CPUS", keep=2),
-        Column("SOLO", right=True, keep=1), Column("ALL BUSY", right=True, keep=1), Column("NOTE", keep=3),
+        Column("ACCEL"), Column("ADDRESS"), Column("UPLINK"), Column("NODE", right=True), Column("CPUS", keep=3),
+        Column("SOLO GiB/s", right=True, keep=2), Column("ALL BUSY", right=True, keep=2), Column("NOTE", keep=1),
         Column("DRIVER", wide=True, keep=4), Column("IOMMU", wide=True, keep=5), Column("ACS", wide=True, keep=6),
         Column("HOPS", right=True, wide=True, keep=7), Column("RO", wide=True, keep=8), Column("IDS", wide=True, keep=9),
         Column("NAME", wide=True, keep=10), Column("RULE", wide=True, keep=11),
@@ -148,6 +166,7 @@ def _accelerators(screen: Screen, topology: Topology, names: Names, notes: _Note
     rows = []
     for device in found:
         uplink = uplinks.get(names.uplink.get(device.address, ""))
+        gone = is_gone(device)
         near = cpus.get(device.node.value, device.local_cpus) if device.node.value is not None else device.local_cpus
         row = [
             names.of(device.address),
@@ -155,8 +174,8 @@ def _accelerators(screen: Screen, topology: Topology, names: Names, notes: _Note
             uplink.id if uplink else "?",
             node_text(device),
             "?" if near.value is None else ranges(near.value) or "none",
-            rate(uplink.solo_bytes_per_s.get(device.address)) if uplink else "?",
-            rate(uplink.busy_bytes_per_s) if uplink else "?",
+            "gone" if gone else rate(uplink.solo_bytes_per_s.get(device.address)) if uplink else "?",
+            "gone" if gone else rate(uplink.busy_bytes_per_s) if uplink else "?",
             notes.about(device.address, names.of(device.address)),
             word(device.driver, _none_or_unknown(device.driver)),
             _iommu(device),
@@ -170,47 +189,55 @@ def _accelerators(screen: Screen, topology: Topology, names: Names, notes: _Note
         if topology.persistence is not None:
             row.append((topology.persistence.value or {}).get(device.address, "?"))
         rows.append(row)
-    screen.table(Table(columns, rows))
+    screen.table(Table(columns, rows, rest="-o json"))
+    doubtful = maybe_accelerators(machine)
+    if doubtful:
+        screen.paragraph("  may be more: ", why_unidentified(doubtful))
 
 
 def _others(screen: Screen, machine: Machine, names: Names, notes: _Notes) -> None:
-    found = [d for d in machine.devices if d.kind in (SlotKind.RDMA_NIC, SlotKind.NIC, SlotKind.NVME)]
+    found = [d for d in machine.devices if d.kind in _IO or is_virtual_disk(d)]
     shown = [device for device in found if device.address in names.short]
     if not shown:
         return
     columns = (
-        Column("I/O"), Column("ADDRESS"), Column("UPLINK"), Column("NODE", right=True), Column("KIND", keep=1),
-        Column("LINK now/max", keep=2), Column("INTERFACES", keep=3), Column("NOTE", keep=4), Column("DRIVER", wide=True, keep=5),
+        Column("I/O"), Column("ADDRESS"), Column("UPLINK"), Column("NODE", right=True), Column("KIND", keep=2),
+        Column("LINK now/max", keep=3), Column("INTERFACES", keep=4), Column("NOTE", keep=1), Column("DRIVER", wide=True, keep=5),
         Column("IOMMU", wide=True, keep=6), Column("HOPS", right=True, wide=True, keep=7), Column("NAME", wide=True, keep=8),
     )  # fmt: skip
     rows = [
         (
-            names.of(d.address), d.address, names.uplink.get(d.address), node_text(d), d.kind, link_text(d.link),
-            " ".join(d.interfaces) or None, notes.about(d.address, names.of(d.address)),
+            names.of(d.address), d.address, names.uplink.get(d.address), node_text(d), "disk" if is_virtual_disk(d) else d.kind, link_text(d.link),
+            " ".join((*d.interfaces, *_unlisted(d))) or None, notes.about(d.address, names.of(d.address)),
             word(d.driver, _none_or_unknown(d.driver)), _iommu(d), str(len(d.path)), word(d.name),
         )
         for d in shown
     ]  # fmt: skip
-    screen.table(Table(columns, rows))
+    screen.table(Table(columns, rows, rest="-o json"))
     if len(found) > len(shown):
         screen.print(f"and {_count(len(found) - len(shown), 'virtual function')}: -o json")
 
 
-def _nodes(screen: Screen, machine: Machine) -> None:
+def _unlisted(device: PciDevice) -> tuple[str, ...]:
+    interfaces = device.listed.get("interfaces")
+    return ("?",) if interfaces is not None and not interfaces.is_known else ()
+
+
+def _nodes(screen: Screen, machine: Machine, notes: _Notes) -> None:
     """Draw nodes side by side, in as many blocks as the width asks for."""
     numa = machine.numa
     if not numa.nodes:
-        listed = numa.listed.get("nodes")
-        screen.print(
-            f"NODE not known: {listed.reason} ({listed.source})" if listed and not listed.is_known else "NODE none"
-        )
+        why = why_no_nodes(machine)
+        screen.paragraph("NODE ", "none" if why is None else f"not known: {why}")
         return
     near = Counter(d.node.value for d in machine.devices if d.kind == SlotKind.ACCELERATOR)
+    lost = near[None] or why_no_accelerators(machine) is not None
     rows: list[tuple[str, list[str]]] = [
         ("NODE", [str(node.id) for node in numa.nodes]),
         ("free GiB", [gib(node.memory_free_bytes) for node in numa.nodes]),
+        ("available GiB", [gib(node.memory_available_bytes) for node in numa.nodes]),
         ("of GiB", [gib(node.memory_total_bytes) for node in numa.nodes]),
-        ("accelerators", [str(near[node.id] or ("?" if near[None] else 0)) for node in numa.nodes]),
+        ("accelerators", [str(near[node.id] or ("?" if lost else 0)) for node in numa.nodes]),
     ]
     kinds = [word(node.kind) for node in numa.nodes]
     if set(kinds) != {"memory"}:
@@ -222,6 +249,9 @@ def _nodes(screen: Screen, machine: Machine) -> None:
         )
     if any(node.online.value is False for node in numa.nodes):
         rows.append(("online", [on_off(node.online) for node in numa.nodes]))
+    marks = [notes.about(f"node {node.id}") for node in numa.nodes]
+    if any(marks):
+        rows.append(("note", [mark or "-" for mark in marks]))
     label = max(cell_width(name) for name, _ in rows)
     cell = max(cell_width(text) for _, texts in rows for text in texts)
     a_line = max(1, (screen.width - label) // (cell + 2))
@@ -250,6 +280,10 @@ def _placements(screen: Screen, placements: Sequence[Placement]) -> None:
             Column("INSTALLED GiB", right=True, keep=3), Column("DISTANCE", right=True, keep=2), Column("REMOTE", right=True, keep=2),
         )  # fmt: skip
         screen.table(Table(columns, [_placement_row(one) for one in usable]))
+        screen.paragraph("  ", _POOLS)
+        if screen.wide:
+            for one in usable:
+                screen.paragraph("  ", f"{one.policy.value}: {MEANINGS[one.policy]}")
     for term in dict.fromkeys(term for one in usable for term in one.unknown):
         screen.paragraph("  ", term)
     if screen.wide:
@@ -273,7 +307,7 @@ def _placement_row(one: Placement) -> list[str | None]:
         f"{each / GIB:.1f}",
         f"{one.pool_bytes / GIB:.0f}",
         ranges(one.bytes_by_node),
-        f"{one.reached_bytes / GIB:.0f} of {one.installed_bytes / GIB:.0f}",
+        f"{one.reached_bytes / GIB:.0f} of {'?' if one.installed_bytes is None else format(one.installed_bytes / GIB, '.0f')}",
         "?" if distance is None else f"{distance:.1f}",
         "?" if remote is None else f"{remote:.0%}",
     ]
@@ -309,7 +343,7 @@ def _unread(screen: Screen, facts: Mapping[str, Mapping[str, str]]) -> None:
         [f"{_count(len(ordered) - len(shown), 'more reason')}: -o wide or -o json"] if len(ordered) > len(shown) else []
     )
     if missing:
-        rest.append(f"{_count(missing, 'file')} not there")
+        rest.append(f"{_count(missing, 'file')} not there: -o json, .data.facts")
     if rest:
         screen.paragraph("  ", "; ".join(rest))
 
@@ -317,18 +351,18 @@ def _unread(screen: Screen, facts: Mapping[str, Mapping[str, str]]) -> None:
 class _Notes:
     """The numbers of findings by what they are about, as the findings below are numbered."""
 
-    def __init__(self, findings: Sequence[Diagnostic]) -> None:
-        ordered = sorted(findings, key=lambda finding: finding.severity.rank)
+    def __init__(self, findings: Sequence[Diagnostic], about: Sequence[Sequence[str]]) -> None:
+        ordered = sorted(zip(findings, about, strict=False), key=lambda pair: pair[0].severity.rank)
         self._about: dict[str, list[int]] = {}
-        for number, finding in enumerate(ordered, 1):
-            for part in (finding.subject or "").replace(",", " ").split():
-                self._about.setdefault(part, []).append(number)
+        for number, (_, names) in enumerate(ordered, 1):
+            for name in names:
+                self._about.setdefault(name, []).append(number)
 
     def about(self, *names: str) -> str | None:
         numbers = sorted({number for name in names for number in self._about.get(name, ())})
-        if len(numbers) > 4:
-            return f"[{numbers[0]}].. {len(numbers)}"
-        return "".join(f"[{number}]" for number in numbers) or None
+        shown = numbers if len(numbers) <= _MOST_MARKS else numbers[: _MOST_MARKS - 1]
+        more = f"+{len(numbers) - len(shown)}" if len(numbers) > len(shown) else ""
+        return "".join(f"[{number}]" for number in shown) + more or None
 
 
 def _where(machine: Machine) -> str:
@@ -350,8 +384,10 @@ def _none_or_unknown(fact: Fact[Any]) -> str:
 
 
 def _acs(device: PciDevice, ports: Mapping[str, PciDevice]) -> str:
-    """Whether a port on the way sends peer traffic up to the root complex."""
-    states = [ports[address].config.acs_redirect.value if address in ports else None for address in device.path]
+    """Whether a port of a switch on the way sends peer traffic up to the root complex."""
+    if len(device.path) < 2:
+        return "no switch"
+    states = [redirects(ports[address]) if address in ports else None for address in device.path[1:]]
     return "redirect" if True in states else "?" if None in states else "direct"
 
 

@@ -10,20 +10,21 @@ from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.model import ConfigSpace, Link, Machine, PciDevice, SlotKind
 from hicachectl.units import GIB
 
-__all__ = ["Names", "gib", "ido", "is_absent", "link_text", "names_of", "node_text", "on_off", "ranges", "rate", "word"]
+__all__ = [
+    "Names",
+    "gib",
+    "ido",
+    "is_virtual_disk",
+    "link_text",
+    "names_of",
+    "node_text",
+    "on_off",
+    "ranges",
+    "rate",
+    "word",
+]
 
-_GENERATIONS = {2.5: "1", 5.0: "2", 8.0: "3", 16.0: "4", 32.0: "5", 64.0: "6"}
-
-_NOTHING_THERE = (
-    "no limit", "unlimited", "on a root bus", "no SR-IOV", "no driver bound", "no IOMMU group", "not a virtual function",
-    "no memory BAR", "not needed", "of the whole host", "no link registers decoded", "no PCI Express capability", "no ACS capability",
-    "no capability list", "no size= option", "no port above it", "nothing there",
-)  # fmt: skip
-
-
-def is_absent(reason: str) -> bool:
-    """Whether a reason says that there is nothing, not that something could not be read."""
-    return reason.startswith(_NOTHING_THERE) or reason.endswith(" is not listed")
+_GENERATIONS = {2.5: "1", 5.0: "2", 8.0: "3", 16.0: "4", 32.0: "5", 64.0: "6", 128.0: "7"}
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,16 @@ def names_of(machine: Machine) -> Names:
     counts = dict.fromkeys(letters.values(), 0)
     short: dict[str, str] = {}
     for device in machine.devices:
-        letter = letters.get(device.kind)
+        letter = "D" if is_virtual_disk(device) else letters.get(device.kind)
         if letter is not None and (device.is_vf.value is not True or device.kind == SlotKind.ACCELERATOR):
             short[device.address] = f"{letter}{counts[letter]}"
             counts[letter] += 1
     return Names(short, {address: uplink.id for uplink in machine.uplinks for address in uplink.shared_by})
+
+
+def is_virtual_disk(device: PciDevice) -> bool:
+    """Whether a function is a disk of a virtual machine that is no NVMe: it may hold a storage tier all the same."""
+    return device.kind == SlotKind.OTHER and (device.class_code.value or "")[:2] == "01" and bool(device.interfaces)
 
 
 def word(fact: Fact[Any], unknown: str = "?") -> str:
@@ -93,6 +99,9 @@ def rate(fact: Fact[float] | None) -> str:
 
 def link_text(link: Link) -> str:
     """Generation and width, now / max: "4x8 / 4x16". An idle link may show a lower speed."""
+    facts = (link.speed_now_gt_s, link.width_now, link.speed_max_gt_s, link.width_max)
+    if all(fact.reason == "no such file" for fact in facts):
+        return "no link"
     now = _one(link.speed_now_gt_s, link.width_now)
     most = _one(link.speed_max_gt_s, link.width_max)
     idle = (
@@ -104,11 +113,11 @@ def link_text(link: Link) -> str:
 
 
 def node_text(device: PciDevice) -> str:
-    """The node, or "?" with the nodes near its CPUs: never node 0 for an unknown one."""
+    """The node, or "? near" with the nodes of the CPUs near it: never node 0 for an unknown one."""
     if device.node.value is not None:
         return str(device.node.value)
     near = device.node_fallback.value
-    return f"? of {ranges(near)}" if near else "?"
+    return f"? near {ranges(near)}" if near else "?"
 
 
 def ranges(ids: Iterable[int]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hicachectl.envelope import Envelope
+from hicachectl.render.text import printable
 
 __all__ = ["tsv_lines"]
 
@@ -14,7 +15,7 @@ def tsv_lines(document: Envelope, rows: str | None) -> list[str]:
     """Lay a document out as tab-separated lines, header first. Pure.
 
     `rows` is the pointer of a list of objects in `data` ("/findings"). A failed document lists its diagnostics instead.
-    Tabs, newlines and backslashes inside a value are written as backslash escapes; null is empty.
+    Tabs, newlines, backslashes and other control characters inside a value are written as backslash escapes; null is empty.
     """
     if document["status"] == "failed":
         return _objects(document["diagnostics"])
@@ -28,7 +29,7 @@ def tsv_lines(document: Envelope, rows: str | None) -> list[str]:
 
 def _objects(items: list[Mapping[str, Any]]) -> list[str]:
     keys = list(dict.fromkeys(key for item in items for key in item))
-    return ["\t".join(keys), *("\t".join(_cell(item.get(key)) for key in keys) for item in items)]
+    return ["\t".join(map(_cell, keys)), *("\t".join(_cell(item.get(key)) for key in keys) for item in items)]
 
 
 def _leaves(value: Any, pointer: str) -> Iterator[tuple[str, Any]]:
@@ -50,5 +51,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, (Mapping, list)):
         import json
 
-        return json.dumps(value, ensure_ascii=False) if value else ""
-    return str(value).replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+        text = json.dumps(value, ensure_ascii=False) if value else ""
+        return text if printable(text) == text else json.dumps(value).replace("\x7f", "\\u007f")
+    text = str(value).replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+    return text if text.isascii() and text.isprintable() else printable(text)

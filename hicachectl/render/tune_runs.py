@@ -29,7 +29,7 @@ def run_words(state: RunState) -> str:
     if state.expired and state.outcome is RunOutcome.APPLIED:
         return f"applied in boot {short_id(state.boot_id)}; registers and settings of it did not outlive that boot"
     if state.outcome is RunOutcome.APPLIED:
-        rest = state.n_applied - state.n_undone
+        rest = state.n_in_place
         return f"{rest} of {state.n_changes} changes in place"
     return state.reason or state.outcome.value
 
@@ -55,17 +55,17 @@ def draw_status(
         screen.paragraph("  ", f"nothing of tune is in place on this boot{last}")
         return
     for state in states:
-        if state.expired or (state.n_applied <= state.n_undone and state.open_item is None):
+        if not state.holds:
             continue
         hang(
             screen,
             f"  {state.run_id}  ",
             f"{run_words(state)}, plan {state.plan_id}, by {state.who}, {state.began_at}",
-            "error" if state.open_item is not None or state.outcome is RunOutcome.PARTIAL else None,
+            "error" if state.between else None,
         )
     if busy:
         screen.print("Next: wait for it, then hicachectl tune status")
-    elif current.open_item is None and current.outcome is RunOutcome.APPLIED:
+    elif not current.between:
         screen.print(f"Next: hicachectl tune verify   undo: sudo hicachectl tune rollback {current.run_id}")
     else:
         screen.print(f"Next: sudo hicachectl tune rollback {current.run_id}")

@@ -5,15 +5,19 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import stat
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from cli_runner import FAKES, QUIET, call, command_line, spawn
 
 from hicachectl.app import run_cli
+from hicachectl.output import yaml_text
+from hicachectl.render.tsv import tsv_lines
 
 ENDS = ["ok", "find", "usage", "bug", "capacity", "half", "int", "term"]
 
@@ -45,6 +49,43 @@ def test_tsv_rows_all_have_as_many_cells_as_the_header(how: str) -> None:
 
 def test_tsv_of_a_list_has_a_header_and_escapes_tabs_and_leaves_null_empty() -> None:
     assert call("fake", "rows", "-o", "tsv").out == "a\tb\treason\n1\tx\\ty\t\n2\t\t?\n"
+
+
+@pytest.mark.parametrize("rows", [None, "/rows"])
+def test_tsv_shows_what_moves_a_cursor_as_escapes_and_stays_one_line_a_row(rows: str | None) -> None:
+    hostile = "a\x1b[2J\x1b]0;owned\x07\x9b31m\x7f\x00\u2028\ud800\udcff\tb\\c"
+    data = {"rows": [{"name": hostile, "parts": [hostile]}], hostile: hostile}
+    text = "\n".join(tsv_lines({"status": "ok", "data": data, "diagnostics": []}, rows))
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", text)
+    assert "a\\x1b[2J\\x1b]0;owned\\x07\\x9b31m\\x7f\\x00" in text
+    assert "\\tb\\\\c" in text
+    assert text.encode().decode().count("\n") == text.count("\n")
+
+
+def test_yaml_is_written_by_libyaml_where_it_is_there_and_reads_the_same() -> None:
+    document = {"a": ["é机", 1, None, 1.5], "b": {"yes": "yes", "c": "x: y\x1b\n", "long": "word " * 2000}}
+    for unicode in (True, False):
+        text = yaml_text(document, unicode=unicode)
+        assert text == yaml.safe_dump(document, sort_keys=False, allow_unicode=unicode, width=4096)
+        assert yaml.safe_load(text) == document
+    calls: list[type] = []
+
+    class Seen(str):
+        """Text that says which dumper asked for it."""
+
+    def told(dumper: Any, text: str) -> Any:
+        calls.append(type(dumper))
+        return dumper.represent_str(str(text))
+
+    for one in (yaml.SafeDumper, yaml.CSafeDumper):
+        one.add_representer(Seen, told)
+    yaml_text({"a": Seen("x")}, unicode=True)
+    assert calls == [yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper]
+
+
+def test_yaml_of_a_file_name_that_is_no_text_is_still_a_document() -> None:
+    text = yaml_text({"a": "x\ud800"}, unicode=True)
+    assert text.encode() == b'a: "x\\uD800"\n'
 
 
 def test_tsv_without_a_list_names_every_leaf_by_its_pointer() -> None:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -137,10 +138,156 @@ def test_a_host_of_which_nothing_was_read_passes_no_gate(
     assert (found["severity"], found["subject"], found["hint"]) == (
         "error",
         "host",
-        "hicachectl topo snapshot FILE.tar.zst",
+        "on that host: hicachectl topo snapshot FILE.tar.zst",
     )
     assert "/sys/devices/system/node" in found["message"]
     assert "/sys/bus/pci/devices" in found["message"]
+
+
+def no_pci(root: Path) -> None:
+    shutil.rmtree(root / "sys/bus/pci")
+
+
+def no_listing(root: Path) -> None:
+    shutil.rmtree(root / "sys/bus/pci/devices")
+    (root / "sys/bus/pci/devices").mkdir()
+
+
+def no_nodes(root: Path) -> None:
+    shutil.rmtree(root / "sys/devices/system/node")
+
+
+@pytest.mark.parametrize(("fail_on", "code"), [(None, 0), ("warn", 5), ("error", 5)])
+@pytest.mark.parametrize("hide", [no_pci, no_listing, no_nodes])
+def test_a_host_of_which_devices_or_nodes_were_not_read_passes_no_gate(
+    hide: Callable[[Path], None], fail_on: str | None, code: int, tmp_path: Path
+) -> None:
+    root = write_shape("8n8x-4up16", tmp_path / "h")
+    hide(root)
+    ran = call("topo", "--root", str(root), "-o", "json", *(["--fail-on", fail_on] if fail_on else []))
+    assert (ran.code, ran.json["exit_code"]) == (code, code)
+    assert [d["severity"] for d in ran.json["diagnostics"] if d["code"] == "HC-PART-READ"] == ["error"]
+
+
+def test_accelerators_that_were_not_read_are_not_counted_as_none(tmp_path: Path) -> None:
+    root = write_shape("8n8x-4up16", tmp_path / "h")
+    no_listing(root)
+    text = call("topo", "--root", str(root)).out
+    why = "not known: empty, but /sys/devices has pci0000:20 (/sys/bus/pci/devices)"
+    assert "8 nodes, ? accelerators, ? uplinks" in text
+    assert f"ACCEL {why}" in text
+    assert next(line for line in text.splitlines() if line.startswith("accelerators")).split()[1:] == ["?"] * 8
+    text = call("topo", "matrix", "--root", str(root)).out
+    assert "MATRIX  ? accelerators, 8 nodes" in text
+    assert f"accelerators {why}" in text
+    assert "no accelerator\n" not in text
+
+
+def test_a_host_without_pci_has_no_accelerator_and_no_finding_about_it(tmp_path: Path) -> None:
+    root = write_shape("8n8x-4up16", tmp_path / "h")
+    no_listing(root)
+    for bus in (root / "sys/devices").glob("pci*"):
+        shutil.rmtree(bus)
+    ran = call("topo", "--root", str(root), "--fail-on", "error")
+    assert ran.code == 0
+    assert "ACCEL none" in ran.out
+
+
+@pytest.mark.shared
+def test_display_devices_of_an_unread_vendor_are_not_called_no_accelerator() -> None:
+    archive = str(shared_path("topologies/hwloc") / "nvidiagpunumanodes.tar.bz2")
+    ran = call("topo", "--root", archive, "--fail-on", "error", "-o", "json")
+    (found,) = [d for d in ran.json["diagnostics"] if d["code"] == "HC-KIND-UNKNOWN"]
+    assert (ran.code, found["severity"]) == (3, "error")
+    assert "vendor of 6 display devices unreadable" in found["message"]
+    assert "? accelerators" in call("topo", "--root", archive).out
+
+
+def test_two_hosts_of_which_nothing_was_read_are_not_called_the_same(hosts: Path, tmp_path: Path) -> None:
+    ran = call("topo", "diff", str(hosts / "empty"), str(hosts / "empty"), "-o", "json")
+    assert (ran.code, [d["code"] for d in ran.json["diagnostics"]]) == (5, ["HC-NOTHING-READ"])
+    assert ran.json["data"]["n_unread_on_both"] > 10
+    root = write_shape("8n8x-4up16", tmp_path / "h")
+    no_pci(root)
+    ran = call("topo", "diff", str(root), str(root), "-o", "json")
+    assert (ran.code, [d["code"] for d in ran.json["diagnostics"]]) == (5, ["HC-PART-READ"])
+    assert call("topo", "diff", str(root), str(hosts / "8n8x-4up16")).code == 3
+
+
+def test_the_matrix_of_what_was_not_read_says_why(hosts: Path) -> None:
+    data = call("topo", "matrix", "--root", str(hosts / "empty"), "-o", "json").json["data"]
+    assert data["accelerators"] == data["nodes"] == []
+    assert data["accelerators_reason"] == "no such file (/sys/bus/pci/devices)"
+    assert data["nodes_reason"] == "no such file (/sys/devices/system/node)"
+    data = call("topo", "matrix", "--root", str(hosts / "8n8x-4up16"), "-o", "json").json["data"]
+    assert data["maybe_accelerators"] == []
+    assert {"accelerators_reason", "nodes_reason"} & {*data} == set()
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        (["--fail-on", "warn", "snapshot", "x.tar.zst"], "hicachectl topo --fail-on warn, and topo snapshot by itself"),
+        (["--wake", "matrix"], "hicachectl topo matrix --wake"),
+        (["--wake", "diff", "x"], "hicachectl topo diff wakes nothing"),
+    ],
+)
+def test_an_option_of_topo_before_a_command_below_it_is_not_dropped(line: list[str], hint: str) -> None:
+    ran = call("topo", *line, "-o", "json")
+    assert (ran.code, ran.json["diagnostics"][0]["hint"]) == (2, hint)
+
+
+def test_an_empty_root_is_not_this_host_and_an_empty_variable_is_none(hosts: Path) -> None:
+    for line in (["topo", "--root", ""], ["topo", "--root="], ["topo", "matrix", "--root", ""], ["--root", "", "topo"]):
+        ran = call(*line, "-o", "json")
+        assert (ran.code, ran.json["diagnostics"][0]["message"].partition(" (")[0]) == (2, "--root is empty")
+    assert call("version", env={"HICACHECTL_ROOT": ""}).code == 0
+
+
+def test_the_screen_of_a_recording_names_it_in_the_commands_to_run_next(hosts: Path) -> None:
+    root = str(hosts / "8n8x-4up16")
+    text = call("topo", "--root", root, env={"COLUMNS": "300"}).out
+    assert f"-> hicachectl tune plan --root {root}\n" in text
+    assert "-> on that host: lscpu | grep -i numa\n" in text
+    assert "SNAPSHOT\n" not in text
+    assert {d["hint"] for d in call("topo", "--root", root, "-o", "json").json["diagnostics"]} >= {
+        "hicachectl tune plan --root SNAPSHOT"
+    }
+
+
+def test_a_snapshot_says_what_it_lacks(hosts: Path, tmp_path: Path) -> None:
+    def lacks(name: str) -> dict[str, str]:
+        ran = call(
+            "topo", "snapshot", str(tmp_path / "x.tar.zst"), "--force", "--root", str(hosts / name), "-o", "json"
+        )
+        assert ran.code == 0
+        return {d["code"]: d["message"] for d in ran.json["diagnostics"]}
+
+    assert lacks("8n8x-4up16") == {}
+    assert lacks("empty")["HC-NOTHING-READ"].startswith("neither nodes nor devices recorded: no such file")
+    assert "ends after 64 bytes" in lacks("config64")["HC-NEED-ROOT"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (["topo", "diff", "nope"], "why: argument A names it"),
+        (["topo", "diff", "live", "nope"], "why: argument B names it"),
+        (["topo", "diff", "live", "live"], "both sides are the same host"),
+        (["topo", "snapshot", "/tmp/a folder/plain.txt"], "next: hicachectl topo snapshot '/tmp/a folder/plain.txt.tar.zst'"),
+        (["topo", "snapshot", "/tmp/x.tar.gz"], "next: hicachectl topo snapshot /tmp/x.tar.zst"),
+        (["topo", "--fail-on", "note"], "Invalid value for '--fail-on': 'note' is not one of"),
+        (["topo", "--root", "x.xml"], "it is no tar archive of a recorded host"),
+    ],
+)  # fmt: skip
+def test_an_error_names_what_was_given_and_what_to_type(
+    line: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.xml").write_text("<topology/>" * 100)
+    ran = call(*line, env={"COLUMNS": "200"})
+    assert ran.code == 2
+    assert words in ran.err
 
 
 def test_a_recording_is_told_to_be_taken_as_root_and_a_live_host_to_be_looked_at_as_root(
@@ -159,8 +306,7 @@ def test_a_recording_is_told_to_be_taken_as_root_and_a_live_host_to_be_looked_at
 def test_help_says_when_fail_on_exits_with_which_code() -> None:
     text = " ".join(call("topo", "--help").out.split())
     assert (
-        "Exit with 3 when a finding weighs this much or more, with 5 when neither nodes nor devices could be read."
-        in text
+        "Exit with 3 when a finding weighs this much or more, with 5 when nodes or devices could not be read." in text
     )
     assert " 5 hardware, kernel or container lacks it" in text
 
@@ -198,6 +344,31 @@ def test_a_file_that_cannot_be_used_is_a_usage_error(
     ran = call(*line, "-o", "json")
     assert (ran.code, ran.json["status"]) == (2, "failed")
     assert "HC-USAGE" in ran.err
+
+
+@pytest.mark.parametrize("line", [["topo", "--root"], ["version", "--root"], ["topo", "diff", "live"]])
+def test_a_root_that_no_file_can_be_is_a_usage_error(line: list[str]) -> None:
+    ran = call(*line, "a" * 5000, "-o", "json")
+    assert (ran.code, ran.json["status"]) == (2, "failed")
+    assert "File name too long" in ran.err
+    assert len(ran.err) < 1000
+
+
+@pytest.mark.parametrize("command", ["topo", "version"])
+def test_a_root_that_may_not_be_looked_at_is_a_usage_error(command: str, tmp_path: Path) -> None:
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("needs root to become somebody else")
+    (tmp_path / "locked/a").mkdir(parents=True)
+    (tmp_path / "locked").chmod(0)
+    ran = subprocess.run(
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *command_line(command, "-o", "json"), "--root", str(tmp_path / "locked/a")],
+        env=QUIET, cwd="/", capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    (tmp_path / "locked").chmod(0o755)
+    if "Permission denied" in ran.stderr and "HC-" not in ran.stderr:
+        pytest.skip("this interpreter cannot be run by another user")
+    assert (ran.returncode, json.loads(ran.stdout)["status"]) == (2, "failed")
+    assert "Permission denied" in ran.stderr
 
 
 @pytest.mark.parametrize("name", ["nobody", "capless"])

@@ -261,7 +261,7 @@ def test_plan_verify_and_show_read_a_recording(desk: Desk, tmp_path: Path) -> No
 def test_show_of_a_stale_plan_shows_it_under_a_banner(desk: Desk) -> None:
     desk.make_plan()
     assert "STALE" not in desk.call("tune", "show", "PLAN").out
-    desk.host.root.at(BOOT_ID).write_text("another\n")
+    desk.host.root.at(BOOT_ID).write_text("aaaaaaaa-2b1f-4c6e-9d8a-0123456789ab\n")
     ran = desk.call("tune", "show", "PLAN")
     assert (ran.code, "STALE" in ran.out, "thp.enabled" in ran.out) == (0, True, True)
     shown = document(desk.call("tune", "show", "PLAN", "-o", "json"), "tune-show")
@@ -450,12 +450,14 @@ def test_a_device_that_falls_off_is_7_and_named(desk: Desk) -> None:
 def test_a_moved_host_a_held_lock_and_a_device_in_use_are_8(desk: Desk, what: str) -> None:
     desk.make_plan()
     if what == "boot":
-        desk.host.root.at(BOOT_ID).write_text("another\n")
+        desk.host.root.at(BOOT_ID).write_text("aaaaaaaa-2b1f-4c6e-9d8a-0123456789ab\n")
     elif what == "use":
         desk.in_use = "process 77 (engine) holds /dev/nvidia0"
     desk.host.state.path.mkdir(mode=0o700)
     if what == "lock":
-        with hold_lock(desk.host.state, desk.host.root, who="somebody", clock_text="now"):
+        with hold_lock(
+            desk.host.state, desk.host.root, who="somebody", pid=1, clock_text="now", sleep=lambda seconds: None
+        ):
             ran = desk.call("tune", "apply", "PLAN", "--yes")
     else:
         ran = desk.call("tune", "apply", "PLAN", "--yes")
@@ -493,7 +495,7 @@ def test_verify_never_calls_an_unread_value_ok(desk: Desk) -> None:
 def test_a_run_of_an_earlier_boot_is_expired(desk: Desk) -> None:
     desk.make_plan()
     assert desk.call("tune", "apply", "PLAN", "--yes").code == 0
-    desk.host.root.at(BOOT_ID).write_text("another\n")
+    desk.host.root.at(BOOT_ID).write_text("aaaaaaaa-2b1f-4c6e-9d8a-0123456789ab\n")
     assert desk.call("tune", "verify").code == 3
     ran = desk.call("tune", "rollback", "j-0001", "--yes")
     assert (ran.code, "HC-EXPIRED" in ran.err) == (8, True)

@@ -25,6 +25,8 @@ class Temper(str, Enum):
     """The new value is read twice, then the old one again."""
     GARBLES = "garbles"
     """The first write sets a bit of somebody else too."""
+    TAKES_PART = "takes-part"
+    """Of two bits written to the high byte only the lower sticks."""
     FALLS_OFF = "falls-off"
     """From the write on it reads all ones."""
     STICKS = "sticks"
@@ -110,6 +112,8 @@ class FakeKernel:
         self.written.add(path)
         if temper is Temper.GARBLES and first:
             data = bytes(byte ^ 0x02 for byte in data)
+        if temper is Temper.TAKES_PART and len(data) == 2 and data[1] == 0x03:
+            data = bytes((data[0], 0x01))
         if temper is Temper.FALLS_OFF:
             at.write_bytes(b"\xff" * at.stat().st_size)
             return

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -20,7 +20,7 @@ from hosts.config_space import Pcie, config_bytes
 
 __all__ = [
     "CAPABILITIES", "GIB", "Bus", "Function", "HostSpec", "LinkText", "NodeSpec", "Pcie", "build_root", "cpus_of", "distances",
-    "link", "write_shape",
+    "functions_changed", "link", "write_shape",
 ]  # fmt: skip
 
 GIB = 1 << 30
@@ -205,6 +205,15 @@ def distances(n_nodes: int, nodes_a_socket: int, *, near: int = 16, far: int = 3
         return 10 if a == b else near if a // nodes_a_socket == b // nodes_a_socket else far
 
     return [tuple(one(a, b) for b in range(n_nodes)) for a in range(n_nodes)]
+
+
+def functions_changed(spec: HostSpec, change: Callable[[Function], Function]) -> HostSpec:
+    """Return the host with every PCI function changed, those below others first."""
+
+    def changed(function: Function) -> Function:
+        return change(replace(function, children=tuple(map(changed, function.children))))
+
+    return replace(spec, buses=tuple(replace(bus, functions=tuple(map(changed, bus.functions))) for bus in spec.buses))
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

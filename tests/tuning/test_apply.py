@@ -373,7 +373,7 @@ def test_two_applies_at_once_exclude_each_other(tmp_path: Path) -> None:
     host = make_host(tmp_path)
     plan = host.session.plan(choose())
     host.state.prepare()
-    with hold_lock(host.state, host.root, who="another", clock_text="now"):
+    with hold_lock(host.state, host.root, who="another", pid=1, clock_text="now", sleep=lambda seconds: None):
         with pytest.raises(PlanStale) as caught:
             open_host(tmp_path / "host").session.apply(plan, ApplyOptions())
         assert caught.value.code == "HC-LOCKED"
@@ -390,7 +390,7 @@ def test_the_host_lock_holds_across_state_folders(tmp_path: Path) -> None:
     plan = host.session.plan(choose())
     host.state.prepare()
     with (
-        hold_lock(host.state, host.root, who="another", clock_text="now"),
+        hold_lock(host.state, host.root, who="another", pid=1, clock_text="now", sleep=lambda seconds: None),
         pytest.raises(PlanStale, match="another apply"),
     ):
         open_host(tmp_path / "host", state=tmp_path / "elsewhere").session.apply(plan, ApplyOptions())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
@@ -29,11 +30,13 @@ from hosts.machines import (
 
 from hicachectl.tuning.finding import Finding, Sight
 from hicachectl.tuning.findings import CODES, judge, worst
-from hicachectl.tuning.host.facts import Fact, unknown
+from hicachectl.tuning.host.facts import Fact, known, unknown
 from hicachectl.tuning.host.model import Machine, SlotKind
 
 ROOT, CARD, NIC = "0000:10:01.0", "0000:11:00.0", "0000:51:00.0"
-SAY_WHAT_IS_UNKNOWN = {"HC-NOTHING-READ", "HC-NODE-UNKNOWN", "HC-NEED-ROOT", "HC-SUSPENDED", "HC-DEVICE-GONE"}
+SAY_WHAT_IS_UNKNOWN = {
+    "HC-NOTHING-READ", "HC-PART-READ", "HC-KIND-UNKNOWN", "HC-NODE-UNKNOWN", "HC-NEED-ROOT", "HC-SUSPENDED", "HC-DEVICE-GONE",
+}  # fmt: skip
 
 
 def of(code: str, value: Machine) -> list[Finding]:
@@ -245,8 +248,28 @@ CASES = (
         "HC-NOTHING-READ", "error", lambda: unread(machine()), lambda: lost_card("vendor"),
         ("no NUMA node", "no PCI device"),
     ),
+    Case(
+        "HC-PART-READ", "error", lambda: without_devices("no such file"), lambda: without_devices(None),
+        ("no PCI device could be read: no such file (/sys/bus/pci/devices)",),
+    ),
+    Case(
+        "HC-KIND-UNKNOWN", "error", lambda: displays("vendor"), lambda: displays("revision"),
+        ("vendor of 2 display devices unreadable (no such file)", "no accelerator is known"),
+    ),
     Case("HC-VF", "note", lambda: card(is_vf=True), lambda: lost_card("is_vf"), ("virtual",)),
 )  # fmt: skip
+
+
+def without_devices(reason: str | None) -> Machine:
+    """A machine whose nodes were read and whose list of devices was not, or is really empty."""
+    listed: Fact[int] = known(0, "/sys/bus/pci/devices") if reason is None else unknown("/sys/bus/pci/devices", reason)
+    return replace(machine(), devices=(), listed={"devices": listed})
+
+
+def displays(*names: str, **new: Any) -> Machine:
+    """Two VGA controllers that are no accelerators by what is known, with these facts missing."""
+    values = {"class_code": "030000", "vendor": "1a03", "device": "2000", **new}
+    return machine(*(lost(device(f"0000:0{i}:00.0", **values), *names) for i in (1, 2)))
 
 
 def lost_card(name: str, reason: str = "no such file") -> Machine:
@@ -303,11 +326,11 @@ def test_a_machine_of_which_nothing_could_be_read_is_not_called_good_or_bad() ->
         ),
         (
             "HC-SUSPENDED", lambda: card(runtime_status="suspended", config=unread(config(), "asleep")),
-            "hicachectl topo --wake", "take it awake: hicachectl topo snapshot FILE.tar.zst --wake",
+            "sudo hicachectl topo --wake", "take it awake: hicachectl topo snapshot FILE.tar.zst --wake",
         ),
         (
             "HC-NOTHING-READ", lambda: unread(machine()), "ls /sys/devices/system/node /sys/bus/pci/devices",
-            "hicachectl topo snapshot FILE.tar.zst",
+            "on that host: hicachectl topo snapshot FILE.tar.zst",
         ),
     ],
 )  # fmt: skip
@@ -316,6 +339,90 @@ def test_advice_for_a_recording_is_to_take_it_again_where_it_was_taken(
 ) -> None:
     assert {f.hint for f in judge(value()) if f.code == code} == {live}
     assert {f.hint for f in judge(value(), recorded=True) if f.code == code} == {recorded}
+
+
+def test_nodes_or_devices_that_were_not_read_are_an_error_of_their_own_and_an_empty_list_is_none() -> None:
+    whole = machine()
+    hidden = replace(whole, numa=replace(whole.numa, nodes=(), listed={"nodes": known(0, "/sys/devices/system/node")}))
+    (found,) = of("HC-PART-READ", hidden)
+    assert (found.severity, found.subject) == ("error", "host")
+    assert "no NUMA node could be read: nothing (/sys/devices/system/node)" in found.message
+    assert of("HC-PART-READ", without_devices(None)) == of("HC-PART-READ", unread(whole)) == []
+    unreadable = replace(whole, devices=unread(whole.devices), listed={"devices": known(8, "/sys/bus/pci/devices")})
+    assert "8 listed, none readable (/sys/bus/pci/devices)" in of("HC-PART-READ", unreadable)[0].message
+
+
+def test_what_may_be_an_accelerator_is_a_warning_beside_known_ones_and_a_monitor_of_a_known_vendor_is_none() -> None:
+    one = displays("vendor")
+    both = replace(one, devices=(*one.devices, accelerator(CARD)))
+    assert weights("HC-KIND-UNKNOWN", both) == ["warn"]
+    assert of("HC-KIND-UNKNOWN", displays()) == []
+    assert "class of 2 functions unreadable" in of("HC-KIND-UNKNOWN", displays("class_code"))[0].message
+
+
+@pytest.mark.parametrize(
+    ("code", "value", "recorded"),
+    [
+        ("HC-IDO-OFF", lambda: paired({"ido_request": False}, {"ido_request": False}), "hicachectl tune plan --root SNAPSHOT"),
+        ("HC-CGROUP-LIMIT", lambda: group(memory_max_bytes=GIB), "hicachectl topo -o json --root SNAPSHOT | jq .data.memory"),
+        ("HC-NPS-MODE", machine, "on that host: lscpu | grep -i numa"),
+        ("HC-RC-ORDER-UNKNOWN", paired, "hicachectl explain HC-RC-ORDER-UNKNOWN"),
+    ],
+)  # fmt: skip
+def test_a_command_for_a_recording_reads_the_recording_or_says_that_it_is_for_its_host(
+    code: str, value: Callable[[], Machine], recorded: str
+) -> None:
+    assert [f.hint for f in judge(value(), recorded=True) if f.code == code] == [recorded]
+
+
+PAGES = Path(__file__).parents[2] / "hicachectl/explain"
+ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
+SEVERAL = {"HC-NODE-UNKNOWN", "HC-PART-READ", "HC-THP-OFF"}  # what to run depends on what was found
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.code)
+def test_the_command_of_a_finding_is_that_of_its_page(case: Case) -> None:
+    (found, *_) = of(case.code, case.has())
+    page = (PAGES / f"{case.code}.md").read_text(encoding="utf-8")
+    command = page.rstrip().rpartition("\n\n    ")[2]
+    if case.code not in SEVERAL and found.hint != f"hicachectl explain {case.code}":
+        assert ADDRESS.sub("@", found.hint) == ADDRESS.sub("@", command)
+    assert not ADDRESS.search(command) or "example" in page.rpartition("## One command")[2]
+
+
+def test_a_finding_names_every_thing_its_message_is_about_and_one_of_the_host_names_none() -> None:
+    cards = [accelerator(f"0000:1{i}:00.0", config=config(ido_request=False)) for i in range(6)]
+    (off,) = of("HC-IDO-OFF", machine(*cards))
+    assert sorted(off.named) == [card.address for card in cards]
+    low = unread(config(), "needs root")
+    short_ones = [accelerator(f"0000:1{i}:00.0", config=change(low, readable_bytes=64)) for i in range(6)]
+    assert sorted(of("HC-NEED-ROOT", machine(*short_ones))[0].named) == [card.address for card in short_ones]
+    assert "U0" in of("HC-RC-ORDER-UNKNOWN", paired())[0].named
+    (far, *_) = of("HC-NIC-FAR", with_nic(3))
+    assert {far.subject, CARD, NIC} <= {*far.named}
+    (pin,) = of("HC-PIN-LARGE", large(256, 225))
+    assert (pin.subject, pin.named) == ("host", ())
+
+
+def test_functions_with_a_short_config_space_are_counted_as_they_are_listed() -> None:
+    low = change(unread(config(), "needs root"), readable_bytes=64)
+    others = [device(f"0000:2{i}:00.0", config=low) for i in range(2)]
+    (found,) = of("HC-NEED-ROOT", machine(*others, accelerator(CARD, config=low)))
+    assert found.message.startswith("config space of 3 functions ends after 64 bytes")
+    assert f"not known of {CARD}, 0000:20:00.0 and 0000:21:00.0" in found.message
+    (found,) = of("HC-NEED-ROOT", machine(accelerator(CARD, config=low)))
+    assert found.message.startswith("config space of 1 function ends")
+
+
+def test_a_board_with_all_slots_on_one_socket_is_a_note_and_counts_the_root_buses_of_all_that_it_names() -> None:
+    ways = [(port(f"0000:{n}0:01.0"), accelerator(f"0000:{n}1:00.0", f"0000:{n}0:01.0", node=0)) for n in (1, 2)]
+    cards = [one for way in ways for one in way]
+    (found,) = of("HC-NODE-UNKNOWN", machine(*cards))
+    assert found.severity == "note"
+    assert "below 2 root buses" in found.message
+    assert "or the board has all slots on one socket" in found.message
+    (more,) = of("HC-NODE-UNKNOWN", machine(*cards, device("0000:90:00.0", kind=SlotKind.NVME)))
+    assert "below 3 root buses" in more.message
 
 
 def test_one_node_or_one_device_that_was_read_is_not_nothing() -> None:
@@ -359,6 +466,65 @@ def test_a_fact_that_cannot_be_read_adds_no_code_but_those_that_say_so(whole: Ma
     for path in places(whole):
         after = {finding.code for finding in judge(without(whole, path))}
         assert after - before <= SAY_WHAT_IS_UNKNOWN, path
+
+
+@pytest.mark.parametrize("names", [("memory_total_bytes", "kind"), ("cpus", "kind")])
+def test_half_the_memory_is_not_counted_while_a_node_was_not_read(names: tuple[str, ...]) -> None:
+    value = on_node_zero()
+    assert of("HC-BIND-HALF", value)
+    first, *rest, last = value.numa.nodes
+    for nodes_read in ((lost(first, *names), *rest, last), (first, *rest, lost(last, *names))):
+        half = replace(value, numa=replace(value.numa, nodes=nodes_read))
+        assert of("HC-BIND-HALF", half) == []
+    outside = replace(
+        value, numa=change(replace(value.numa, nodes=(first, *rest, lost(last, *names))), allowed_nodes=(0, 1, 2))
+    )
+    assert "1 of 3 memory nodes" in of("HC-BIND-HALF", outside)[0].message
+
+
+def test_no_node_is_the_low_one_while_another_was_not_read() -> None:
+    low = {"memory_available_bytes": 20 * GIB}
+    assert of("HC-NODE-LOW", nodes(low))
+    first, *rest, last = nodes(low).numa.nodes
+    value = nodes(low)
+    assert (
+        of(
+            "HC-NODE-LOW",
+            replace(value, numa=replace(value.numa, nodes=(first, *rest, lost(last, "memory_total_bytes", "kind")))),
+        )
+        == []
+    )
+
+
+def test_a_cpuset_says_of_how_many_nodes_the_memory_was_not_read() -> None:
+    value = machine(numa={"allowed_nodes": (0, 1)})
+    first, *rest = value.numa.nodes
+    half = replace(value, numa=replace(value.numa, nodes=(lost(first, "memory_total_bytes"), *rest)))
+    assert "1 of the host's 3 memory nodes (1 more not read)" in of("HC-CPUSET", half)[0].message
+    assert "not read" not in of("HC-CPUSET", value)[0].message
+
+
+@pytest.mark.parametrize(
+    "near",
+    [
+        {"kind": SlotKind.NIC, "listed": {"interfaces": unknown("/infiniband", "permission denied")}},
+        {"kind": SlotKind.NIC, "vendor": unknown("vendor", "permission denied")},
+        {"kind": SlotKind.OTHER, "class_code": unknown("class", "permission denied")},
+    ],
+)
+def test_no_nic_is_far_while_a_nearer_one_may_be_an_rdma_nic_and_was_not_read(near: dict[str, Any]) -> None:
+    far = with_nic(0)
+    assert of("HC-NIC-FAR", far)
+    second = nic("0000:61:00.0", "0000:60:01.0", node=3)
+    read = machine(*far.devices, port("0000:60:01.0", node=3), change(second, kind=SlotKind.NIC))
+    assert of("HC-NIC-FAR", read)
+    assert of("HC-NIC-FAR", machine(*far.devices, port("0000:60:01.0", node=3), change(second, **near))) == []
+
+
+def test_interfaces_that_may_not_be_listed_are_told_of() -> None:
+    denied = {"interfaces": unknown("/sys/bus/pci/devices/0000:51:00.0/infiniband", "permission denied")}
+    (found,) = of("HC-NEED-ROOT", with_nic(0, listed=denied))
+    assert found.subject == "/sys/bus/pci/devices/0000:51:00.0/infiniband"
 
 
 # -- weight by context ------------------------------------------------------------------------------------------------
@@ -446,6 +612,20 @@ def test_cards_of_a_narrower_uplink_below_are_not_counted_as_unread() -> None:
     inner = replace(pair, uplinks=(replace(one, accelerators=one.accelerators[:1]),))
     (found,) = of("HC-IDO-OFF", inner)
     assert "not known" not in found.message and "could not be read" not in found.message
+
+
+def test_an_uplink_that_is_off_says_what_else_behind_it_was_not_identified() -> None:
+    pair = paired(*[{"ido_request": False}] * 2)
+    (one,) = pair.uplinks
+    stranger = change(
+        device("0000:25:00.0", "0000:20:01.0"), kind=SlotKind.OTHER, class_code=unknown("class", "permission denied")
+    )
+    more = replace(
+        pair, devices=(*pair.devices, stranger), uplinks=(replace(one, shared_by=(*one.shared_by, stranger.address)),)
+    )
+    (found,) = of("HC-IDO-OFF", more)
+    assert found.message.endswith("; what 0000:25:00.0 is was not read (permission denied)")
+    assert "was not read" not in of("HC-IDO-OFF", pair)[0].message
 
 
 def test_the_bits_of_a_virtual_function_are_not_judged() -> None:
@@ -604,6 +784,71 @@ def test_whether_a_pool_fits_is_not_known_while_a_node_was_not_read() -> None:
     assert bare.severity == "note" and "is not known (odd" in bare.message
     (all_there,) = of("HC-PIN-LARGE", nodeless())
     assert all_there.severity == "warn" and "900.0 GiB available of 1.0 TiB on the host" in all_there.message
+
+
+def test_files_that_are_denied_are_counted_in_words_that_fit() -> None:
+    one = card(vendor=unknown("/a/vendor", "permission denied"))
+    two = with_device(one, CARD, device=unknown("/a/device", "permission denied"))
+    (found,) = of("HC-NEED-ROOT", one)
+    assert "permission denied for 1 file, so what they say is not known: /a/vendor" in found.message
+    (found,) = of("HC-NEED-ROOT", two)
+    assert "permission denied for 2 files, so what they say is not known: /a/device and /a/vendor" in found.message
+
+
+DENIED = unknown("/sys/kernel/mm/hugepages", "permission denied")
+
+
+def test_reserved_pages_that_were_not_read_are_not_none() -> None:
+    (found,) = of("HC-PIN-LARGE", large(256, 100, hugetlb_free_bytes=DENIED, hugetlb_bytes=DENIED))
+    assert found.severity == "note"
+    assert "fits is not known (free hugetlb pages: permission denied; 400.0 GiB available" in found.message
+    assert "? in free hugetlb pages" in found.message
+    (fits,) = of("HC-PIN-LARGE", large(256, 225, hugetlb_free_bytes=DENIED, hugetlb_bytes=DENIED))
+    assert fits.severity == "warn"
+    for held in (0, 100 * GIB):  # what is free is no more than what is held
+        (small,) = of("HC-PIN-LARGE", large(256, 100, hugetlb_free_bytes=DENIED, hugetlb_bytes=held))
+        assert "does not fit now (400.0 GiB available" in small.message
+    no_file = unknown("/sys/kernel/mm/hugepages", "no such file")
+    (none,) = of(
+        "HC-PIN-LARGE", large(256, 100, hugetlb_free_bytes=no_file, hugetlb_bytes=no_file, listed={"hugetlb": no_file})
+    )
+    assert "does not fit now (400.0 GiB available" in none.message  # a kernel without them
+
+
+@pytest.mark.parametrize("huge", [0, 520 * GIB])
+def test_a_pool_fits_on_no_nodes_that_this_process_may_not_be_allowed(huge: int) -> None:
+    status = unknown("/proc/self/status", "permission denied")
+    value = large(256, 225, hugetlb_free_bytes=huge, hugetlb_bytes=huge)
+    blind = replace(value, numa=change(value.numa, allowed_nodes=status))
+    (found,) = of("HC-PIN-LARGE", blind)
+    assert found.severity == "note"
+    assert "fits is not known (nodes of this process: permission denied; 900.0 GiB" in found.message
+    small = large(256, 100)
+    (certain,) = of("HC-PIN-LARGE", replace(small, numa=change(small.numa, allowed_nodes=status)))
+    assert "does not fit now" in certain.message
+    one = replace(
+        blind,
+        numa=replace(
+            blind.numa,
+            nodes=(change(blind.numa.nodes[0], memory_total_bytes=1024 * GIB, memory_available_bytes=900 * GIB),),
+        ),
+    )
+    assert weights("HC-PIN-LARGE", one) == ["warn"]
+
+
+def test_nodes_that_could_not_be_listed_are_not_a_host_without_them() -> None:
+    folder = "/sys/devices/system/node"
+    for reason, severity in (("permission denied", "note"), ("no such file", "warn")):
+        value = nodeless()
+        value = replace(value, numa=replace(value.numa, listed={"nodes": unknown(folder, reason)}))
+        (found,) = of("HC-PIN-LARGE", value)
+        assert found.severity == severity
+        assert ("fits is not known (nodes: permission denied" in found.message) == (severity == "note")
+
+
+def test_where_no_node_takes_a_pool_none_is_said_to_fit() -> None:
+    value = large(300, 290, *["device-memory"] * 4)
+    assert of("HC-PIN-LARGE", value) == []
 
 
 # -- order ------------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ def journal(folder: Path, **more: Any) -> Journal:
 
 def test_what_was_appended_is_read_back_in_order(tmp_path: Path) -> None:
     record = journal(tmp_path)
-    record.append(RecordKind.BEGIN, boot_id="b")
+    record.append(RecordKind.BEGIN, boot_id="b", n_changes=1)
     record.intent("a", WORD, "x", "y")
     record.append(RecordKind.DONE, "a", result="ok", seen="y")
     record.intent("b", BITS, 9, 0x309)
@@ -43,7 +43,7 @@ def test_what_was_appended_is_read_back_in_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cut", range(1, 40, 3))
 def test_a_cut_last_line_is_left_out_and_told(tmp_path: Path, cut: int) -> None:
     record = journal(tmp_path)
-    record.append(RecordKind.BEGIN, boot_id="b")
+    record.append(RecordKind.BEGIN, boot_id="b", n_changes=1)
     record.intent("a", WORD, "x", "y")
     record.close()
     path = tmp_path / "records.jsonl"
@@ -68,7 +68,7 @@ def test_a_cut_last_line_is_left_out_and_told(tmp_path: Path, cut: int) -> None:
 )  # fmt: skip
 def test_a_line_that_no_crash_leaves_is_refused_with_its_place(tmp_path: Path, line: str) -> None:
     record = journal(tmp_path)
-    record.append(RecordKind.BEGIN, boot_id="b")
+    record.append(RecordKind.BEGIN, boot_id="b", n_changes=1)
     record.close()
     with (tmp_path / "records.jsonl").open("a") as file:
         file.write(line + "\n")
@@ -119,7 +119,7 @@ class Full:
     had_reserve = False
 
     def append(self, kind: RecordKind) -> None:
-        self.record.append(kind)
+        self.record.append(kind, n_changes=1, outcome="applied")
 
 
 def test_the_state_folder_numbers_its_runs_and_names_those_it_has(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_run_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
 
 def test_records_are_private_and_lines_are_json(tmp_path: Path) -> None:
     record = journal(tmp_path)
-    record.append(RecordKind.BEGIN, boot_id="b")
+    record.append(RecordKind.BEGIN, boot_id="b", n_changes=1)
     record.close()
     path = tmp_path / "records.jsonl"
     assert oct(path.stat().st_mode & 0o777) == "0o600"
@@ -156,6 +156,6 @@ def test_records_are_private_and_lines_are_json(tmp_path: Path) -> None:
 def test_every_step_is_announced_before_and_after_its_record(tmp_path: Path) -> None:
     steps: list[str] = []
     record = journal(tmp_path, checkpoint=steps.append)
-    record.append(RecordKind.BEGIN)
-    record.append(RecordKind.END)
+    record.append(RecordKind.BEGIN, n_changes=1)
+    record.append(RecordKind.END, outcome="applied")
     assert steps == ["before record 1", "after record 1", "before record 2", "after record 2"]

@@ -8,7 +8,7 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from hosts.machines import GIB, accelerator, change, four_nodes, lost, machine, node, port, unread, uplink
+from hosts.machines import GIB, accelerator, change, device, four_nodes, lost, machine, node, port, unread, uplink
 
 from hicachectl.tuning.assignment import cheapest_assignment
 from hicachectl.tuning.host.facts import unknown
@@ -257,6 +257,67 @@ def test_a_node_whose_cpus_were_not_read_may_be_an_accelerators_memory_and_holds
     first, *rest = four_nodes()
     found = place(machine(numa={"nodes": (lost(first, "cpus", "kind"), *rest)}), Policy.INTERLEAVE)
     assert sorted(found.bytes_by_node) == [1, 2, 3]
+
+
+def half_read(value: Machine, ident: int, *names: str) -> Machine:
+    """The machine with one node of which some facts were denied."""
+    nodes = tuple(lost(n, *names, reason="permission denied") if n.id == ident else n for n in value.numa.nodes)
+    return replace(value, numa=replace(value.numa, nodes=nodes))
+
+
+MEMINFO = ("memory_total_bytes", "memory_free_bytes", "memory_available_bytes", "kind")
+
+
+@pytest.mark.parametrize("names", [MEMINFO, ("cpus", "kind")])
+def test_a_node_that_was_not_read_is_neither_without_memory_nor_left_out_of_the_installed(
+    names: tuple[str, ...],
+) -> None:
+    value = half_read(worked(), 1, *names)
+    missing = lost(value.numa.nodes[1], names[0], reason="permission denied")
+    source = getattr(missing, names[0]).source
+    told = refusal(value)
+    assert "0000:23:00.0 is on node 1, whose" in told
+    assert f"not known (permission denied; {source})" in told
+    assert "has no memory" not in told
+    each = refusal(value, Policy.ONE_TO_ONE)
+    assert "8 accelerators and 7 nodes known to have memory: whether they can have one each is not known" in each
+    if "cpus" in names:
+        assert "which nodes form a socket is not known (node 1: permission denied" in refusal(value, Policy.SOCKET)
+    for policy in (Policy.SOCKET, Policy.INTERLEAVE, Policy.WEIGHTED)["cpus" in names :]:
+        found = place(value, policy)
+        assert 1 not in found.bytes_by_node
+        assert (found.installed_bytes, found.reached_bytes) == (None, 7 * 187_500_000_000)
+        assert "node 1" in (found.installed_reason or "")
+        assert [f"({'permission denied'}; {source})" in term for term in found.unknown] == [True]
+        assert set(found.unknown) <= set(found.costs)
+        assert not any("1.2 TiB of" in cost for cost in found.costs)
+
+
+def test_an_unread_node_that_no_pool_could_use_takes_nothing_from_what_is_known() -> None:
+    outside = half_read(worked(allowed_nodes=tuple(range(7))), 7, *MEMINFO)
+    assert place(outside, Policy.INTERLEAVE).installed_bytes == 7 * 187_500_000_000
+    assert "node 7, which this process may not use" in refusal(outside)
+    first, *rest = four_nodes()
+    bare = machine(numa={"nodes": (lost(change(first, cpus=()), *MEMINFO), *rest)})
+    assert place(bare, Policy.INTERLEAVE).installed_bytes == 3 * 64 * GIB
+
+
+def test_what_is_installed_is_not_zero_where_the_nodes_could_not_be_listed() -> None:
+    dark = machine(numa={"nodes": (), "listed": {"nodes": unknown("/sys/devices/system/node", "permission denied")}})
+    found = place(dark, Policy.INTERLEAVE)
+    assert (found.installed_bytes, found.installed_reason) == (
+        None, "nodes: permission denied (/sys/devices/system/node)"
+    )  # fmt: skip
+
+
+def test_pools_say_which_functions_may_be_accelerators_too() -> None:
+    value = machine()
+    stranger = device("0000:71:00.0", "0000:70:01.0", kind="other", class_code=unknown("class", "permission denied"))
+    found = place(machine(*value.devices, port("0000:70:01.0"), stranger), Policy.INTERLEAVE)
+    (term,) = found.unknown
+    assert term == "whether 0000:71:00.0 is an accelerator is not known (permission denied; class): pools are for 4"
+    gone = change(stranger, kind="accelerator")
+    assert place(machine(*value.devices, port("0000:70:01.0"), gone), Policy.INTERLEAVE).unknown == ()
 
 
 def test_cards_whose_share_of_an_uplink_is_not_known_are_not_left_out_of_the_count() -> None:

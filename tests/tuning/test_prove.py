@@ -5,12 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes.items import item
+from tuned_host import CARDS, choose, ido_knob, make_host
+from tuned_host import IDO as IDO_BITS
 
 from hicachectl.errors import Unsupported
+from hicachectl.tuning.apply import ApplyOptions
 from hicachectl.tuning.gain import Judgement, Sample
 from hicachectl.tuning.item import Item
 from hicachectl.tuning.prove import DEFAULT_ROUNDS, PROBES, Prover, interleave
@@ -158,3 +162,26 @@ def test_an_item_that_names_no_load_is_applied_as_without_prove() -> None:
 def test_too_few_rounds_are_refused_at_once() -> None:
     with pytest.raises(ValueError, match="at least 7"):
         Prover(rounds=6)
+
+
+@pytest.mark.parametrize(("effect", "result"), [(1.3, "ok"), (1.0, "no-gain")])
+def test_apply_keeps_what_a_prover_finds_to_gain_and_takes_back_what_it_does_not(
+    effect: float, result: str, tmp_path: Path
+) -> None:
+    chance = random.Random(12)
+
+    class Load:
+        """Faster by the effect while the bits of all cards are set."""
+
+        def run(self, items: Sequence[Item]) -> Mapping[str, float]:
+            on = all(host.word(card) & IDO_BITS for card in CARDS)
+            return {card: 25e9 * (effect if on else 1.0) * chance.gauss(1.0, 0.01) for card in CARDS}
+
+    measure = Prover({LOAD: Load}).measure
+    host = make_host(tmp_path, knobs=(ido_knob(probe=LOAD),), measure=measure)
+    report = host.session.apply(host.session.plan(choose()), ApplyOptions(prove=True))
+    assert {outcome.result.value for outcome in report.items} == {result}
+    assert [host.word(card) & IDO_BITS for card in CARDS] == [IDO_BITS if result == "ok" else 0] * 3
+    for outcome in report.items:
+        assert "sum x" in (outcome.proof or "")
+        assert ("no gain beyond the noise" in (outcome.reason or "")) == (result == "no-gain")

@@ -61,9 +61,12 @@ def classify(
     device: str | None,
     *,
     revision: str | None = None,
-    has_infiniband: bool = False,
+    has_infiniband: bool | None = False,
+    infiniband_reason: str | None = None,
 ) -> Classification:
     """Say what a function is from its class (six hex digits), ids (four) and revision (two); None for what is not known. Pure.
+
+    Where the infiniband folder is there and could not be listed, `infiniband_reason` says why in the rule.
 
     >>> classify("078000", "1d22", "3684", revision="02")
     Classification(kind='accelerator', rule='id 1d22:3684 (Kunlun 2)')
@@ -75,7 +78,8 @@ def classify(
     if base == "06":
         return Classification(SlotKind.BRIDGE, "base class 06")
     if ids in _NOT_ACCELERATORS:
-        return _other(sub, has_infiniband, vendor, ids, f"id {ids} ({_NOT_ACCELERATORS[ids]}) is no accelerator")
+        why = f"id {ids} ({_NOT_ACCELERATORS[ids]}) is no accelerator"
+        return _other(sub, has_infiniband, vendor, ids, why, infiniband_reason)
     if ids in _ACCELERATOR_IDS:
         name = _ACCELERATOR_IDS[ids]
         if ids == "1d22:3684":
@@ -85,10 +89,13 @@ def classify(
         return Classification(SlotKind.ACCELERATOR, f"class {sub} ({_ACCELERATOR_CLASSES[sub]})")
     if sub in _DISPLAY_CLASSES and vendor in _DISPLAY_VENDORS:
         return Classification(SlotKind.ACCELERATOR, f"class {sub} ({_DISPLAY_CLASSES[sub]}) of vendor {vendor}")
-    return _other(sub, has_infiniband, vendor, ids, f"class {sub}" if sub else "class not known")
+    return _other(sub, has_infiniband, vendor, ids, f"class {sub}" if sub else "class not known", infiniband_reason)
 
 
-def _other(sub: str, has_infiniband: bool, vendor: str | None, ids: str, otherwise: str) -> Classification:
+def _other(
+    sub: str, has_infiniband: bool | None, vendor: str | None, ids: str, otherwise: str, infiniband_reason: str | None
+) -> Classification:
+    unread = "" if has_infiniband is not None else f"; infiniband folder not read ({infiniband_reason})"
     if has_infiniband:
         return Classification(SlotKind.RDMA_NIC, "infiniband folder")
     if sub in _RDMA_CLASSES:
@@ -97,8 +104,10 @@ def _other(sub: str, has_infiniband: bool, vendor: str | None, ids: str, otherwi
         return Classification(SlotKind.RDMA_NIC, f"id {ids} (EFA)")
     if sub[:2] == "02":
         if vendor in _RDMA_VENDORS:
-            return Classification(SlotKind.RDMA_NIC, f"class {sub} of vendor {vendor}, no infiniband folder")
-        return Classification(SlotKind.NIC, "base class 02")
+            return Classification(
+                SlotKind.RDMA_NIC, f"class {sub} of vendor {vendor}{unread or ', no infiniband folder'}"
+            )
+        return Classification(SlotKind.NIC, f"base class 02{unread}")
     if sub == "0108":
         return Classification(SlotKind.NVME, "class 0108")
-    return Classification(SlotKind.OTHER, otherwise)
+    return Classification(SlotKind.OTHER, f"{otherwise}{unread}")

@@ -8,20 +8,34 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["LEFT_OUT", "Aliases"]
+__all__ = ["LEFT_OUT", "Aliases", "public_controllers"]
 
 LEFT_OUT = "left-out"
 
-_RUN = re.compile(r"\\x[0-9a-f]{2}|[A-Za-z0-9]+")
-_RUNS = re.compile(r"left-out(?:(?:[-_]|\\x2d)?(?:left-out|[0-9a-f]{4}(?![0-9A-Za-z])))+")
-_HEX_ID = re.compile(r"[0-9A-Fa-f]{8,}")
-_PRODUCTS = frozenset({"k8s", "k3s"})
-_NAMED_BY_USERS = re.compile(r"^(machine-|lxc\.(?:payload|monitor)[.-]).*?(\.scope|\.service|)$")
-_HOLDS_NAMES = frozenset({"lxc", "lxc.payload", "lxc.monitor", "user", "users", "machine", "machine.slice"})
-_OPEN_NAMES = re.compile(r".*\.(?:slice|service|scope)")
+_WORDS = frozenset({
+    "init", "slice", "scope", "service", "mount", "socket", "swap", "system", "user", "users", "machine", "session",
+    "background", "app", "runtime", "podruntime", "systemd", "nspawn", "machined", "dbus", "sshd", "cron", "docker",
+    "containerd", "cri", "crio", "conmon", "libpod", "podman", "buildkit", "nerdctl", "moby", "garden", "k8s", "io", "k3s",
+    "rke2", "kubelet", "kubepods", "guaranteed", "burstable", "besteffort", "pod", "lxc", "payload", "monitor", "pivot",
+    "lxcfs", "lxd", "incus", "libvirt", "qemu", "vcpu", "emulator", "iothread", "slurm", "slurmstepd", "slurmd", "uid", "job",
+    "step", "batch", "extern", "interactive", "task", "mesos", "yarn", "hadoop", "htcondor", "condor", "pbs", "torque", "lsf",
+    "nomad", "actions", "left", "out", "b",
+})  # fmt: skip
+"""Words that systemd, container runtimes, hypervisors and schedulers make group names of, and those of aliases: all that is kept."""
+_RUN = re.compile(r"\\x2d|(?:(?!\\x2d)[^-_.@:])+")
+"""What lies between the separators of unit names; systemd writes a dash inside a name as \\x2d."""
+_NUMBERED = re.compile(r"(pod)[0-9a-f]{8,}|([a-z]+)[0-9].*", re.ASCII | re.DOTALL)
+_RUNS = re.compile(r"left-out(?:(?:[-_]|\\x2d)left-out)+")
+_CONTROLLERS = (
+    "cpu|cpuacct|cpuset|memory|devices|freezer|net_cls|net_prio|blkio|io|perf_event|hugetlb|pids|rdma|misc|debug|unified|systemd|"
+    "elogind|openrc"
+)
+"""Names of control group hierarchies (Linux include/linux/cgroup_subsys.h) and of those that init systems mount."""
+_HIERARCHY = re.compile(rf"(?:name=)?(?:{_CONTROLLERS})|", re.ASCII)
+_SIZE = r"(?:[-_]?\d{1,4}[kKMG]i?B?)?"
 _OPEN_MOUNTS = re.compile(
-    r"/|/(?:dev|run|tmp|var/tmp|var/run|var/lock|run/lock|run/shm|dev/shm|dev/cpuset|mnt/huge(?:pages)?(?:_\w{1,8})?)"
-    r"|/dev/hugepages[\w-]{0,8}|/(?:sys/fs/cgroup|cgroup|dev/cgroup)(?:/[\w,=]{1,40})?|/sys/(?:firmware|dev/block)"
+    rf"/|/(?:dev|run|tmp|var/tmp|var/run|var/lock|run/lock|run/shm|dev/shm|dev/cpuset)|/(?:mnt/huge(?:pages)?|dev/hugepages){_SIZE}"
+    rf"|/(?:sys/fs/cgroup|cgroup|dev/cgroup)(?:/(?:{_CONTROLLERS})(?:,(?:{_CONTROLLERS}))*)?|/sys/(?:firmware|dev/block)"
     r"|/proc/(?:acpi|asound|kcore|keys|latency_stats|timer_list|timer_stats|sched_debug|scsi|interrupts)"
     r"|/left-out/\d{1,6}",
     re.ASCII,
@@ -42,15 +56,11 @@ class Aliases:
         self._mounts: dict[str, str] = {}
 
     def group(self, path: str) -> str:
-        """Return a control group's path without ids: what has digits, and what users name. Changes what is remembered.
+        """Return a control group's path with the words of systemd, runtimes and schedulers alone. Changes what is remembered.
 
-        Words of services and runtimes stay. Two names that would become one get different endings.
+        Names of services, users and ids go. Two names that would become one get different endings.
         """
-        shown, above = [], ""
-        for part in path.split("/"):
-            shown.append(self._alias(part, _public_part(part, above)))
-            above = part
-        return "/".join(shown)
+        return "/".join(self._alias(part, _public_part(part)) for part in path.split("/"))
 
     def mount(self, path: str) -> str:
         """Return a mount point that distributions use as it is, any other as `/left-out/N`. Changes what is remembered."""
@@ -80,24 +90,30 @@ class Aliases:
         return shown
 
 
-def _public_part(part: str, above: str) -> str:
-    """Return one name of a group's path without ids. Pure."""
-    if LEFT_OUT in part:
-        return part  # an alias already: a snapshot of a snapshot
-    if above in _HOLDS_NAMES and part and not _OPEN_NAMES.fullmatch(part):
-        return LEFT_OUT
-    named = _NAMED_BY_USERS.match(part)
-    if named:
-        return f"{named[1]}{LEFT_OUT}{named[2]}"
+def public_controllers(text: str) -> str:
+    """Return the controllers of a line of /proc/PID/cgroup without names that somebody gave a hierarchy. Pure.
+
+    >>> public_controllers("cpu,cpuacct"), public_controllers("name=acme")
+    ('cpu,cpuacct', 'name=left-out')
+    """
+    return ",".join(_public_hierarchy(name) for name in text.split(","))
+
+
+def _public_hierarchy(name: str) -> str:
+    if _HIERARCHY.fullmatch(name) or name in (LEFT_OUT, f"name={LEFT_OUT}"):
+        return name
+    return f"name={LEFT_OUT}" if name.startswith("name=") else LEFT_OUT
+
+
+def _public_part(part: str) -> str:
+    """Return one name of a group's path with the well-known words alone. Pure."""
     return _RUNS.sub(LEFT_OUT, _RUN.sub(_public_run, part))
 
 
 def _public_run(found: re.Match[str]) -> str:
     run = found[0]
-    if run.startswith("\\") or run in _PRODUCTS:
+    if run in _WORDS or run == r"\x2d":
         return run
-    if _HEX_ID.fullmatch(run):
-        return LEFT_OUT
-    word = re.match(r"[A-Za-z]*", run)
-    kept = word[0] if word else ""
-    return run if kept == run else f"{kept}{'-' if kept else ''}{LEFT_OUT}"
+    numbered = _NUMBERED.fullmatch(run)
+    word = numbered and (numbered[1] or numbered[2])
+    return f"{word}-{LEFT_OUT}" if word in _WORDS else LEFT_OUT

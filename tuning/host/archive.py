@@ -19,7 +19,7 @@ from hicachectl.tuning.host.facts import Fact, known, unknown
 from hicachectl.tuning.host.root import NO_SUCH_FILE, HostRoot
 from hicachectl.tuning.host.unpacking import Counted, opened, refused
 
-__all__ = ["Bounds", "MemoryRoot", "Tree", "read_archive"]
+__all__ = ["Bounds", "MemoryRoot", "Tree", "read_archive", "stays_inside"]
 
 _MAX_TIME_S = 1e11  # later than any clock's year
 _MAX_LINKS = 40  # as the kernel allows in one path
@@ -30,10 +30,38 @@ class Bounds:
     """How much an archive may hold: all of a 500-function host is a few MiB, so these are far away from any real one."""
 
     members: int = 200_000
+    """Files, links and folders, those that are only in a name included."""
     file_bytes: int = 16 << 20
     total_bytes: int = 256 << 20
     """Unpacked, headers and padding included."""
     name_bytes: int = 4096
+    """Of a name, and of a link's target."""
+    depth: int = 64
+    """Parts of a name; a link's target may have twice as many, to climb and to descend."""
+    path_bytes: int = 16 << 20
+    """All absolute names together: a folder's own is kept for each."""
+
+    def against_name(self, path: str) -> str | None:
+        """Say why a member's absolute name is not taken; None where it may be. Pure."""
+        if len(path) > self.name_bytes:
+            return f"a member's name has {len(path):,} characters"
+        n_parts = path.count("/")
+        return f"a name has {n_parts} parts, over {self.depth}: {path[:40]}" if n_parts > self.depth else None
+
+    def against_target(self, target: str) -> str | None:
+        """Say why a link's target is not taken; None where it may be. Pure."""
+        if len(target) > self.name_bytes:
+            return f"a link's target has {len(target):,} characters"
+        n_parts = sum(part not in ("", ".") for part in target.split("/"))
+        return f"a link's target has {n_parts} parts, over {2 * self.depth}" if n_parts > 2 * self.depth else None
+
+    def against_tree(self, tree: Tree) -> str | None:
+        """Say why no more is taken into a tree; None where more may be. Pure."""
+        if tree.n_names > self.members:
+            return f"it has more than {self.members:,} files, links and folders"
+        if tree.path_bytes > self.path_bytes:
+            return f"it has names of more than {self.path_bytes:,} bytes"
+        return None
 
 
 @dataclass
@@ -46,11 +74,17 @@ class Tree:
     skipped: dict[str, int] = field(default_factory=dict)
     newest_s: float = 0.0
     """Newest modification time among the files, seconds since 1970."""
+    n_names: int = 0
+    path_bytes: int = 0
+    """How many names were added, folders above them included, and how long they are as absolute names."""
+    _followed: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """Folder -> where it is with every link followed."""
 
     def add_folder(self, path: str) -> None:
         """Add a folder and those above it. Changes the tree."""
         while path not in self.folders:
             self.folders[path] = set()
+            self._added(path)
             above, _, name = path.rpartition("/")
             above = above or "/"
             if above in self.folders:
@@ -85,9 +119,19 @@ class Tree:
         self.skipped[kind] = self.skipped.get(kind, 0) + 1
 
     def real(self, path: str, *, last: bool = True) -> str:
-        """Follow the links in a path, the last part only when `last`. Raises OSError as the kernel would."""
+        """Follow the links in a path, the last part only when `last`. Raises OSError as the kernel would.
+
+        Folders already followed are remembered.
+        """
+        above, _, name = path.rstrip("/").rpartition("/")
+        folder = self._followed.get(above)
+        if folder is None:
+            folder = self._followed[above] = self._follow("/", above, last=True)
+        return self._follow(folder, name, last=last)
+
+    def _follow(self, here: str, path: str, *, last: bool) -> str:
         parts = [p for p in reversed(path.split("/")) if p and p != "."]
-        here, followed = "/", 0
+        followed = 0
         while parts:
             part = parts.pop()
             if part == "..":
@@ -138,14 +182,21 @@ class Tree:
         self.folders[above or "/"].add(name)
         self.files.pop(path, None)
         self.links.pop(path, None)
+        self._added(path)
+
+    def _added(self, path: str) -> None:
+        self.n_names += 1
+        self.path_bytes += len(path)
+        self._followed.clear()
 
 
 class MemoryRoot(HostRoot):
     """A recorded host held in memory.
 
-    `refused`: why a (file | folder | link | there, path) could not be read when it was recorded. `listings`: the names of
+    `refused`: why a (file | piece at OFFSET | folder | link | there, path) could not be read when it was recorded. `listings`: the names of
     folders as they were, also of entries that were not recorded. `present`: paths that were there, no more known.
-    `probes`: facts that no file holds, by their place in the model. `collected_at`: UTC, when it was recorded.
+    `probes`: facts that no file holds, by their place in the model. `collected_at`: UTC, when it was recorded. `is_awake`:
+    sleeping devices were read too.
     """
 
     def __init__(
@@ -158,6 +209,7 @@ class MemoryRoot(HostRoot):
         present: frozenset[str] = frozenset(),
         probes: Mapping[str, Fact[Any]] | None = None,
         collected_at: str | None = None,
+        is_awake: bool = False,
     ) -> None:
         super().__init__(Path("/"), name=name)
         self.tree = tree
@@ -166,10 +218,15 @@ class MemoryRoot(HostRoot):
         self.present = present
         self.probes = probes or {}
         self.collected_at = collected_at
+        self.is_awake = is_awake
 
     def newest_s(self) -> float | None:
         """Newest date among the recorded files, seconds since 1970; None where the archive has none."""
         return self.tree.newest_s if 0 < self.tree.newest_s < _MAX_TIME_S else None
+
+    def _walk(self, path: str) -> tuple[str, str]:
+        real = self.tree.real(path)
+        return real, "" if real == "/" else real
 
     def at(self, path: str) -> Path:
         """Return the path inside the recording: there is no real one. Pure."""
@@ -192,8 +249,9 @@ class MemoryRoot(HostRoot):
 
     def piece(self, path: str, offset: int, n_bytes: int) -> Fact[bytes]:
         """Read up to `n_bytes` at an offset of a recorded file."""
-        if ("piece", path) in self.refused:
-            return unknown(path, self.refused["piece", path])
+        kind = f"piece at {offset:#x}"
+        if (kind, path) in self.refused:
+            return unknown(path, self.refused[kind, path])
         return self.data(path, offset + n_bytes).then(lambda found: found[offset:])
 
     def names(self, path: str) -> Fact[tuple[str, ...]]:
@@ -252,7 +310,11 @@ def read_archive(path: Path, *, bounds: Bounds | None = None) -> Tree:
                 if members > limits.members:
                     raise refused(path, f"it has more than {limits.members:,} members")
                 _take(tree, tar, member, path, limits)
+                _refuse(limits.against_tree(tree), path)
+                cast(Any, tar).members.clear()  # it keeps every header it read
             _check_end(tar, stream, path)
+    except tarfile.ReadError as error:
+        raise refused(path, f"it is no tar archive of a recorded host, or a broken one ({error})") from error
     except (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError) as error:
         raise refused(path, f"it cannot be read: {error}") from error
     except OSError as error:
@@ -280,9 +342,10 @@ def _take(tree: Tree, tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path,
     parts = [p for p in member.name.split("/") if p not in ("", ".")]
     if member.name.startswith("/") or ".." in parts or "\0" in member.name:
         raise refused(path, f"its member {member.name!r} leads out of it")
-    if len(member.name) > limits.name_bytes:
-        raise refused(path, f"a member's name has {len(member.name):,} characters")
     name = "/" + "/".join(parts)
+    _refuse(limits.against_name(name), path)
+    if member.issym():
+        _refuse(limits.against_target(member.linkname), path)
     if member.isdir():
         if name in tree.files:
             raise refused(path, f"its member {member.name!r} is a folder and a file")
@@ -298,13 +361,18 @@ def _take(tree: Tree, tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path,
             raise refused(path, f"its member {member.name!r} is a folder and a file")
         tree.newest_s = max(tree.newest_s, float(member.mtime))
         tree.add_file(name, content)
-    elif member.issym() and parts and _stays_inside(name, member.linkname) and name not in tree.folders:
+    elif member.issym() and parts and stays_inside(name, member.linkname) and name not in tree.folders:
         tree.add_link(name, member.linkname)
     else:
         tree.skip("link that leads out" if member.issym() else "hard link" if member.islnk() else "special file")
 
 
-def _stays_inside(name: str, target: str) -> bool:
+def _refuse(why: str | None, path: Path) -> None:
+    if why is not None:
+        raise refused(path, why)
+
+
+def stays_inside(name: str, target: str) -> bool:
     """Whether a relative link, read by its words alone, stays under the archive's top. Pure."""
     depth = name.count("/") - 1
     if target.startswith("/") or not target:

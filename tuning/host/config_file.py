@@ -6,13 +6,16 @@ Linux 6.1); the walk over the extended capabilities needs some 20 of them. Only 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from hicachectl.tuning.host.facts import Fact, known
-from hicachectl.tuning.host.pcie_caps import find_capability
+from hicachectl.tuning.host.pcie_caps import GONE, find_capability
 from hicachectl.tuning.host.root import HostRoot
 
 __all__ = [
     "CONFIG_BYTES",
     "EXTENDED_CONFIG_BYTES",
+    "Extended",
     "header_revision",
     "header_subsystem",
     "read_config",
@@ -29,39 +32,52 @@ def read_config(root: HostRoot, path: str) -> Fact[bytes]:
     return root.data(path, CONFIG_BYTES)
 
 
-def with_extended(root: HostRoot, path: str, first: bytes) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """What was read of a config file, and why its extended capabilities were not walked to their end (None: they were)."""
+
+    data: bytes
+    cut: str | None = None
+
+
+def with_extended(root: HostRoot, path: str, first: bytes) -> Extended:
     """Return `first` and, where the function has them, its extended capabilities: headers and the ACS registers alone.
 
-    The result has 4096 bytes, zero where nothing was read, or is `first` where there is no extended space.
+    The data has 4096 bytes, zero where nothing was read, or is `first` where there is no extended space. Where the walk was
+    cut short it ends after the last byte that was read, and nothing can be said of what may follow.
     """
     if len(first) < CONFIG_BYTES or find_capability(first, _PCI_EXPRESS)[0] is None:
-        return first
-    space = _walk(root, path, first)
-    return first if space is None else space  # it was there a moment ago: what was read then stays true
-
-
-def _walk(root: HostRoot, path: str, first: bytes) -> bytes | None:
+        return Extended(first)
     space = bytearray(first) + bytes(EXTENDED_CONFIG_BYTES - CONFIG_BYTES)
-    at, seen = CONFIG_BYTES, set()
-    for _ in range(_MAX_STEPS):
-        if at in seen or not CONFIG_BYTES <= at <= EXTENDED_CONFIG_BYTES - 8:
-            break
+    at, end, seen = CONFIG_BYTES, CONFIG_BYTES, set[int]()
+    while at not in seen and CONFIG_BYTES <= at <= EXTENDED_CONFIG_BYTES - 8:
+        if len(seen) == _MAX_STEPS:
+            return Extended(bytes(space[:end]), f"extended capability list has no end within {_MAX_STEPS} steps")
         seen.add(at)
-        header = root.piece(path, at, 4).value
-        if header is None or len(header) < 4:
-            return None if header is None or at == CONFIG_BYTES else bytes(space)
-        space[at : at + 4] = header
-        value = int.from_bytes(header, "little")
-        if value in (0, 0xFFFFFFFF):
-            break
-        if value & 0xFFFF == _ACS:
-            registers = root.piece(path, at + 4, 4).value
-            if registers is None:
-                return None
-            space[at + 4 : at + 4 + len(registers)] = registers
+        for offset in (at, at + 4):
+            found = root.piece(path, offset, 4)
+            if found.value is None:
+                return Extended(bytes(space[:end]), found.reason)
+            space[offset : offset + len(found.value)] = found.value
+            if len(found.value) < 4:
+                if offset == CONFIG_BYTES:
+                    return Extended(first)
+                end = max(end, offset + len(found.value) if found.value else end)
+                return Extended(bytes(space[:end]), f"config ends after {end} bytes, within its extended capabilities")
+            end = max(end, offset + 4)
+            value = int.from_bytes(found.value, "little")
+            if (
+                offset == at and value == 0xFFFFFFFF
+            ):  # the kernel gives no extended space to a function that had them at boot
+                return Extended(bytes(space[: max(CONFIG_BYTES, end - 4)]), GONE)
+            if offset == at and value & 0xFFFF != _ACS:
+                break
+        else:
+            break  # access control, with its registers
+        if value == 0:
             break
         at = value >> 20 & 0xFFC
-    return bytes(space)
+    return Extended(bytes(space))
 
 
 def header_revision(data: bytes, path: str) -> Fact[str] | None:

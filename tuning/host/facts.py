@@ -7,11 +7,18 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Confidence", "Fact", "derive", "known", "unknown"]
+__all__ = ["Confidence", "Fact", "derive", "is_absent", "known", "unknown"]
 
 T = TypeVar("T", covariant=True)
 V = TypeVar("V")
 U = TypeVar("U")
+
+
+_NOTHING_THERE = (
+    "no limit", "unlimited", "on a root bus", "no SR-IOV", "no driver bound", "no IOMMU group", "not a virtual function",
+    "no memory BAR", "not needed", "of the whole host", "no link registers decoded", "no PCI Express capability", "no ACS capability",
+    "no capability list", "no size= option", "no port above it", "nothing there",
+)  # fmt: skip
 
 
 class Confidence(str, Enum):
@@ -90,6 +97,15 @@ def derive(convert: Callable[..., U | None], *facts: Fact[Any], source: str | No
     if value is None:
         return Fact(None, origin, Confidence.DERIVED, "its parts do not give it")
     return Fact(value, origin, Confidence.DERIVED)
+
+
+def is_absent(reason: str) -> bool:
+    """Whether a reason says that there is nothing (no limit, no driver), not that something could not be read. Pure.
+
+    >>> is_absent("unlimited"), is_absent("permission denied")
+    (True, False)
+    """
+    return reason.startswith(_NOTHING_THERE) or reason.endswith(" is not listed")
 
 
 def _short(value: object) -> str:

@@ -175,6 +175,8 @@ def _finding(finding: object) -> Data:
 def _placement(placement: Any) -> Data:
     names = ("policy", "pool_bytes", "bytes_by_node", "reached_bytes", "installed_bytes", "costs")
     made = {name: _plain(getattr(placement, name)) for name in names}
+    if placement.installed_bytes is None:
+        made["installed_bytes_reason"] = placement.installed_reason
     made["usable"] = placement.refused is None
     return made if placement.refused is None else made | {"reason": placement.refused}
 

@@ -28,6 +28,7 @@ _HYPERVISORS = (
 """Words of the DMI vendor and product names. A cloud's bare metal carries them too: they count behind the CPU's flag only."""
 _CLOCKS = (("kvm-clock", "kvm"), ("hyperv_clocksource", "hyper-v"), ("xen", "xen"))
 _RUNTIMES = ("docker", "kubepods", "containerd", "libpod", "lxc", "crio", "garden")
+_MARKERS = (("/.dockerenv", "docker"), ("/run/.containerenv", "podman"))
 _INITIAL = {"pid": 4026531836, "uts": 4026531838, "ipc": 4026531839, "user": 4026531837, "cgroup": 4026531835}
 """Inode numbers of the initial namespaces (PROC_*_INIT_INO, include/linux/proc_ns.h)."""
 
@@ -62,7 +63,8 @@ def read_virtualisation(root: HostRoot) -> Fact[str]:
 def read_container(root: HostRoot) -> Fact[str]:
     """Name the container runtime; `none` only where every namespace that can tell is the initial one and no group names a runtime.
 
-    A marker file alone is weak: an image that boots as a virtual machine keeps it.
+    A marker file alone is weak: an image that boots as a virtual machine keeps it. It counts unless every namespace is the
+    initial one, which no runtime leaves; `source` says so then.
     """
     stated = root.text("/run/systemd/container")
     if stated.value and re.fullmatch(r"[\w.-]{1,32}", stated.value, re.ASCII):
@@ -73,11 +75,13 @@ def read_container(root: HostRoot) -> Fact[str]:
             return Fact(word, groups.source, Confidence.DERIVED)
     outside, all_initial, why = _namespaces(root)
     if all_initial and groups.is_known:
-        return Fact("none", "/proc/self/ns, /proc/self/cgroup", Confidence.DERIVED)
-    for path, kind in (("/.dockerenv", "docker"), ("/run/.containerenv", "podman")):
+        kept = [path for path, _ in _MARKERS if root.there(path).value]
+        why = f" (every namespace is the initial one: {kept[0]} alone makes no container)" if kept else ""
+        return Fact("none", f"/proc/self/ns, /proc/self/cgroup{why}", Confidence.DERIVED)
+    for path, kind in _MARKERS:
         there = root.there(path)
         if there.value:
-            return Fact(kind, path, Confidence.DERIVED)
+            return Fact(kind, path if outside else f"{path} ({why})", Confidence.DERIVED)
         if there.value is None and not outside:
             return unknown(path, there.reason or "not known")
     if outside:

@@ -229,7 +229,9 @@ class PciDevice:
     physical_function: Fact[str] = _NOT_READ
     """Of a virtual function: the address its registers are set through."""
     interfaces: tuple[str, ...] = ()
-    """Names of the RDMA devices and network interfaces of a NIC: mlx5_0, eth0, ..."""
+    """Names of the RDMA devices and network interfaces of a NIC, and of a virtio function's disks: mlx5_0, eth0, vda, ..."""
+    listed: dict[str, Fact[int]] = field(default_factory=dict)
+    """How long `interfaces` is where there are folders of them; unknown with the reason where one could not be listed."""
 
 
 class SlotKind:

@@ -10,15 +10,15 @@ from collections.abc import Callable
 from typing import Any
 
 from hicachectl.tuning.host.accelerators import classify
-from hicachectl.tuning.host.config_file import header_revision, header_subsystem, read_config, with_extended
+from hicachectl.tuning.host.config_file import Extended, header_revision, header_subsystem, read_config, with_extended
 from hicachectl.tuning.host.facts import Confidence, Fact, known, unknown
 from hicachectl.tuning.host.id_lists import parse_id_list, parse_id_mask
 from hicachectl.tuning.host.model import ConfigSpace, Link, PciDevice, SlotKind
 from hicachectl.tuning.host.pci_ids import PciNames
-from hicachectl.tuning.host.pcie_caps import ASLEEP, SPEEDS_GT_S, WIDTHS, decode_config, unread_config
+from hicachectl.tuning.host.pcie_caps import ASLEEP, SPEEDS_GT_S, WIDTHS, decode_config, of_virtual, unread_config
 from hicachectl.tuning.host.root import HostRoot
 
-__all__ = ["DEVICES", "is_pci_address", "parse_link_speed", "parse_link_width", "read_devices"]
+__all__ = ["DEVICES", "is_pci_address", "parse_link_speed", "parse_link_width", "read_count", "read_devices"]
 
 DEVICES = "/sys/bus/pci/devices"
 _NODES = "/sys/devices/system/node"
@@ -38,11 +38,27 @@ _NO_FILE = "no such file"
 def read_devices(root: HostRoot, *, wake: bool = False) -> tuple[PciDevice, ...]:
     """Return every PCI function, by domain, bus, device and function; () where the folder cannot be listed.
 
-    `wake=True` also reads the config space and link of suspended functions, which wakes them. Changes nothing else.
+    `wake=True` also reads the config space and link of suspended functions, which wakes them; a recording in which they were
+    awake is read the same way. Changes nothing else.
     """
+    wake = wake or root.is_awake
+    root.touched.woken |= wake
     listed = root.names(DEVICES).value or ()
     reader = _Reader(root, wake)
     return tuple(reader.device(address) for address in sorted(filter(is_pci_address, listed), key=_sort_key))
+
+
+def read_count(root: HostRoot) -> Fact[int]:
+    """Count what /sys/bus/pci/devices lists; unknown where it cannot be listed, or is empty beside root buses.
+
+    The kernel makes both for one device (Linux drivers/pci): a folder with nothing in it is another one put over it.
+    """
+    listed = root.names(DEVICES)
+    if listed.value == ():
+        buses = [name for name in root.names("/sys/devices").value or () if is_pci_address(f"{name[3:]}:00.0")]
+        if buses:
+            return unknown(DEVICES, f"empty, but /sys/devices has {buses[0]}")
+    return listed.then(len)
 
 
 def is_pci_address(text: str) -> bool:
@@ -99,16 +115,19 @@ class _Reader:
         if not asleep and folder.has("config"):
             header = read_config(self.root, config_path)
         revision = header_revision(header.value or b"", config_path) or folder.hex("revision", 2)
-        interfaces = tuple(name for kind in ("infiniband", "net") for name in folder.names(kind))
+        infiniband, net = folder.listing("infiniband"), folder.listing("net")
         found = classify(
             class_code.value, vendor.value, device.value,
-            revision=revision.value, has_infiniband=folder.has("infiniband") and bool(folder.names("infiniband")),
+            revision=revision.value, has_infiniband=None if infiniband.value is None else bool(infiniband.value),
+            infiniband_reason=infiniband.reason,
         )  # fmt: skip
         config = self._config(header, found.kind, class_code.value or "")
         path, host_bridge = _path(folder.target(), address)
         node, node_fallback, local_cpus = self._locality(folder)
         group, domain = self._iommu(folder)
         is_vf, physical = _virtual(folder)
+        if is_vf.value:
+            config = of_virtual(config, physical.value)
         return PciDevice(
             address=address,
             class_code=class_code,
@@ -138,7 +157,8 @@ class _Reader:
             parent=path[-1] if path else None,
             host_bridge=host_bridge,
             physical_function=physical,
-            interfaces=interfaces,
+            interfaces=(*(infiniband.value or ()), *(net.value or ())) or folder.of_virtio(),
+            listed=_n_interfaces(infiniband, net),
         )
 
     def _runtime_status(self, folder: _Folder) -> Fact[str]:
@@ -151,10 +171,12 @@ class _Reader:
         """Decode what was read; access control is looked for where it matters: ports and functions that move data."""
         if header.value is None:
             return unread_config(header.source, header.reason or "")
-        data = header.value
+        short = "its extended space is not asked for: neither a port nor something that moves data"
+        extended = Extended(header.value)
         if kind != SlotKind.OTHER and (kind != SlotKind.BRIDGE or class_code.startswith("0604")):
-            data = with_extended(self.root, header.source, data)
-        return decode_config(data, header.source)
+            extended = with_extended(self.root, header.source, header.value)
+            short = "no extended space, the file ends there"
+        return decode_config(extended.data, header.source, cut=extended.cut, short=short)
 
     def _locality(self, folder: _Folder) -> tuple[Fact[int], Fact[tuple[int, ...]], Fact[tuple[int, ...]]]:
         node = folder.text("numa_node").then(_node, why_not="firmware gives no node")
@@ -225,8 +247,21 @@ class _Folder:
         path = f"{self.path}/{name}"
         return self.root.text(path) if self.has(name) else Fact(None, path, reason=_NO_FILE)
 
-    def names(self, name: str) -> tuple[str, ...]:
-        return self.root.names(f"{self.path}/{name}").value or () if self.has(name) else ()
+    def names(self, name: str, listed_as: str | None = None) -> tuple[str, ...]:
+        return self.root.names(f"{self.path}/{name}").value or () if self.has(listed_as or name) else ()
+
+    def of_virtio(self) -> tuple[str, ...]:
+        """Interfaces and disks one level down, below the virtio device that a virtual machine's function carries."""
+        inner = [name for name in self._listed or () if name.startswith("virtio") and name[6:].isdigit()]
+        return tuple(
+            found for one in sorted(inner) for kind in ("net", "block") for found in self.names(f"{one}/{kind}", one)
+        )
+
+    def listing(self, name: str) -> Fact[tuple[str, ...]]:
+        """List a folder in it; one that is not there has no names, which is known."""
+        path = f"{self.path}/{name}"
+        found = self.root.names(path) if self.has(name) else Fact(None, path, reason=_NO_FILE)
+        return known((), path) if found.reason == _NO_FILE else found
 
     def target(self) -> Fact[str]:
         return self.root.link(self.path)
@@ -264,6 +299,16 @@ def _count(text: str) -> int | None:
 def _node(text: str) -> int | None:
     """-1 is how Linux writes that the firmware has no _PXM for the device: unknown, never node 0."""
     return _count(text)
+
+
+def _n_interfaces(*folders: Fact[tuple[str, ...]]) -> dict[str, Fact[int]]:
+    """Say how many interfaces there are, or why that is not known; nothing where no folder tells of any."""
+    unread = next((folder for folder in folders if folder.value is None), None)
+    if unread is not None:
+        return {"interfaces": Fact(None, unread.source, reason=unread.reason)}
+    told = [folder for folder in folders if folder.value]
+    source = ", ".join(folder.source for folder in told)
+    return {"interfaces": known(sum(len(folder.value or ()) for folder in told), source)} if told else {}
 
 
 def _subsystem(folder: _Folder) -> Fact[str]:

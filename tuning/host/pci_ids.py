@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hicachectl.tuning.host.facts import Fact, known, unknown
-from hicachectl.tuning.host.root import HostRoot
+from hicachectl.tuning.host.root import NO_SUCH_FILE, HostRoot
 
 __all__ = ["PATHS", "PciNames", "find_pci_ids"]
 
@@ -11,26 +11,26 @@ PATHS = (
     "/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids", "/usr/share/pci.ids", "/var/lib/pciutils/pci.ids",
     "/usr/local/share/pci.ids",
 )  # fmt: skip
-"""Where distributions put it: Debian, Red Hat and SUSE, older releases, update-pciids, a local build. The first one counts."""
+"""Where distributions put it: Debian, Red Hat and SUSE, older releases, update-pciids, a local build. The first that can be read counts."""
 _MAX_BYTES = 16 << 20
 """The published file has 1.5 MB."""
 
 
 def find_pci_ids(root: HostRoot) -> Fact[str]:
-    """Return the path of the first pci.ids there is; never the one of another machine than `root`."""
-    denied: Fact[str] | None = None
+    """Return the path of the first pci.ids that can be read and is not empty; never the one of another machine than `root`."""
+    unread: Fact[str] | None = None
     for path in PATHS:
-        there = root.there(path)
-        if there.value:
+        text = root.data(path, _MAX_BYTES)
+        if text.value:
             return known(path, path)
-        if there.value is None and denied is None:
-            denied = unknown(path, there.reason or "not known")
-    if denied is not None:
-        return denied
-    packed = next((f"{path}.gz" for path in PATHS if root.exists(f"{path}.gz")), None)
-    if packed is not None:
-        return unknown(packed, "only a packed pci.ids.gz is installed")
-    return unknown(PATHS[0], "no pci.ids installed")
+        reason = text.reason or "an empty file"
+        if reason != NO_SUCH_FILE and unread is None:
+            unread = unknown(path, reason)
+    for path in (f"{path}.gz" for path in PATHS if unread is None):
+        packed = root.there(path)
+        if packed.value is not False:
+            return unknown(path, packed.reason or "only a packed pci.ids.gz is installed")
+    return unread or unknown(PATHS[0], "no pci.ids installed")
 
 
 class PciNames:

@@ -7,14 +7,24 @@ with pciutils `lib/header.h` on every bit both define. Nothing here reads or wri
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from hicachectl.tuning.host.facts import Fact, known, unknown
 from hicachectl.tuning.host.model import ConfigSpace, Link
 
 __all__ = [
-    "ASLEEP", "GONE", "NEEDS_ROOT", "NO_ACCESS_CONTROL", "SPEEDS_GT_S", "WIDTHS", "decode_config", "find_capability", "unread_config",
-]  # fmt: skip
+    "ASLEEP",
+    "GONE",
+    "NEEDS_ROOT",
+    "NO_ACCESS_CONTROL",
+    "SPEEDS_GT_S",
+    "WIDTHS",
+    "decode_config",
+    "find_capability",
+    "of_virtual",
+    "unread_config",
+]
 
 T = TypeVar("T")
 
@@ -35,6 +45,9 @@ _PORT_TYPES = {
     9: "rc-endpoint", 10: "event-collector",
 }  # fmt: skip
 _NO_LINK = frozenset((9, 10))
+_RESERVED_IN_VIRTUAL = (
+    "ido_request", "ido_completion", "relaxed_ordering", "max_payload_bytes", "max_read_request_bytes",
+)  # fmt: skip
 _ASPM = ("off", "L0s", "L1", "L0s L1")
 _STATUS, _HEADER_TYPE, _FIRST_POINTER = 0x06, 0x0E, 0x34
 _CAPABILITY_LIST = 1 << 4
@@ -46,11 +59,19 @@ _ACS_REDIRECT = 0x0C
 it passes on what another port's redirect sends up."""
 
 
-def decode_config(data: bytes, source: str = "config") -> ConfigSpace:
+def decode_config(
+    data: bytes,
+    source: str = "config",
+    *,
+    cut: str | None = None,
+    short: str = "no extended space, the file ends there",
+) -> ConfigSpace:
     """Decode the bytes a config file gave, any number of them with any content. Pure; never raises, never looks outside.
 
     `source` is the file's path; each fact's source is that plus the register. What the bytes do not hold is unknown
-    with the reason: 64 bytes need root, all ones are a device that is gone, a version 1 capability has no Device Control 2.
+    with the reason: 64 bytes need root, `short` says why no more than 256 were read, all ones are a device that is gone,
+    a version 1 capability has no Device Control 2. `cut` says why the extended capabilities were not read to their end:
+    what may be there is unknown for that reason.
     """
     if data and data.count(0xFF) == len(data):
         return unread_config(source, GONE)
@@ -60,14 +81,18 @@ def decode_config(data: bytes, source: str = "config") -> ConfigSpace:
         return unread_config(source, reason, readable)
     at, why = find_capability(data, _PCI_EXPRESS)
     if at is None or at + 4 > len(data):
-        return unread_config(source, why or "capability lies outside what was read", known(len(data), source), data)
-    return _decode(data, at, source)
+        return unread_config(
+            source, why or "capability lies outside what was read", known(len(data), source), data, short
+        )
+    return _decode(data, at, source, cut, short)
 
 
-def unread_config(source: str, reason: str, readable: Fact[int] | None = None, data: bytes = b"") -> ConfigSpace:
+def unread_config(
+    source: str, reason: str, readable: Fact[int] | None = None, data: bytes = b"", short: str = ""
+) -> ConfigSpace:
     """Return a config space in which everything is unknown for one reason. Pure. `data` is looked at for ACS alone."""
     nothing: Fact[Any] = Fact(None, source, reason=reason)
-    acs = _acs(data, source) if data else nothing
+    acs = _acs(data, source, short) if data else nothing
     return ConfigSpace(
         readable_bytes=readable or nothing, port_type=nothing, capability_version=nothing, max_payload_bytes=nothing,
         payload_supported_bytes=nothing, max_read_request_bytes=nothing, relaxed_ordering=nothing, no_snoop=nothing,
@@ -76,6 +101,18 @@ def unread_config(source: str, reason: str, readable: Fact[int] | None = None, d
         transactions_pending=nothing, link=Link(nothing, nothing, nothing, nothing), device_control=nothing,
         device_control_2=nothing, device_capabilities_2=nothing, acs_at=_acs_at(data) if acs.is_known else None,
     )  # fmt: skip
+
+
+def of_virtual(config: ConfigSpace, physical: str | None) -> ConfigSpace:
+    """Return a virtual function's config space without the bits that are reserved in it: there 0 is no answer. Pure.
+
+    Payload, read request and relaxed ordering: Linux drivers/pci/probe.c, pci_configure_mps, pci_configure_relaxed_ordering;
+    ID-based ordering is taken to be like relaxed ordering (docs/facts.md#ordering). The physical function's bits count for all of its functions.
+    """
+    reason = f"nothing there: reserved in a virtual function, see {physical or 'its physical function'}"
+    facts = ((name, getattr(config, name)) for name in _RESERVED_IN_VIRTUAL)
+    unknowns: dict[str, Any] = {name: Fact(None, fact.source, reason=reason) for name, fact in facts if fact.is_known}
+    return replace(config, **unknowns)
 
 
 def find_capability(data: bytes, wanted: int) -> tuple[int | None, str | None]:
@@ -100,7 +137,7 @@ def find_capability(data: bytes, wanted: int) -> tuple[int | None, str | None]:
     return None, f"capability list has no end within {_MAX_STEPS} steps"
 
 
-def _decode(data: bytes, at: int, source: str) -> ConfigSpace:
+def _decode(data: bytes, at: int, source: str, cut: str | None, short: str) -> ConfigSpace:
     flags = _word(data, at + 2) or 0
     version, port = flags & 0xF, flags >> 4 & 0xF
     reader = _Registers(data, at, source)
@@ -112,7 +149,7 @@ def _decode(data: bytes, at: int, source: str) -> ConfigSpace:
         capabilities_2 = control_2 = none
     has_link = port not in _NO_LINK
     link_control = reader.read(0x10, 2) if has_link else reader.none(0x10, "no link: integrated in the root complex")
-    acs = _acs(data, source)
+    acs: Fact[int] = _acs(data, source, short) if cut is None else unknown(source, cut)
     return ConfigSpace(
         readable_bytes=known(len(data), source),
         port_type=known(_PORT_TYPES.get(port, f"type-{port}"), reader.name(2)),
@@ -180,12 +217,16 @@ class _Registers:
         return Fact(value, self.name(offset))
 
 
-def _acs(data: bytes, source: str) -> Fact[int]:
+def _acs(data: bytes, source: str, short: str) -> Fact[int]:
     if len(data) <= 256:
-        return unknown(source, f"{len(data)} bytes of config were read: no extended space")
+        if len(data) == 256 and find_capability(data, _PCI_EXPRESS)[0] is None:
+            return unknown(source, "no PCI Express capability, so no extended space was looked for")
+        return unknown(source, f"{len(data)} bytes of config were read: {short}")
     at = _acs_at(data)
     if at is None:
         return unknown(source, NO_ACCESS_CONTROL)
+    if at + 4 > len(data) or data[at : at + 4] == b"\xff" * 4:
+        return unknown(source, GONE if at + 4 <= len(data) else "register lies outside what was read")
     control = _word(data, at + 6)
     if control is None:
         return unknown(source, "register lies outside what was read")
@@ -193,17 +234,19 @@ def _acs(data: bytes, source: str) -> Fact[int]:
 
 
 def _acs_at(data: bytes) -> int | None:
-    """Walk the extended capabilities to the one of access control."""
+    """Walk the extended capabilities to the one of access control, or to where it may be and cannot be read."""
     at, walked = 0x100, set()
     for _ in range(_MAX_EXTENDED_STEPS):
-        if at in walked or at < 0x100 or at + 4 > len(data):
+        if at in walked or at < 0x100:
             return None
         walked.add(at)
-        header = int.from_bytes(data[at : at + 4], "little")
-        if header in (0, 0xFFFFFFFF):
-            return None
-        if header & 0xFFFF == _ACS:
+        if at + 4 > len(data):
             return at
+        header = int.from_bytes(data[at : at + 4], "little")
+        if header == 0xFFFFFFFF or header & 0xFFFF == _ACS:
+            return at
+        if header == 0:
+            return None
         at = header >> 20 & 0xFFC
     return None
 

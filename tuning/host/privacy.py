@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from hicachectl.tuning.host.aliases import LEFT_OUT, Aliases
+from hicachectl.tuning.host.aliases import LEFT_OUT, Aliases, public_controllers
 from hicachectl.tuning.host.machine import PINNING
 from hicachectl.tuning.host.mempolicy import policy_line
 from hicachectl.tuning.host.mounts import plain_path
@@ -19,12 +19,12 @@ __all__ = ["IDENTIFYING", "LEFT_OUT", "RULES", "command_line", "is_private", "pu
 RULES: tuple[tuple[str, str], ...] = (
     ("serial numbers", "files named serial, *_serial, product_uuid, wwid, vpd, unique_id and the like are not recorded"),
     ("PCI device serial number", "the extended capability 0x0003 keeps its header; its 8 bytes are zero"),
-    ("hardware addresses", "address, node_guid, gids and the like of network interfaces are not recorded; names made of one are shortened"),
+    ("hardware addresses", "address, node_guid, gids and the like of network interfaces are not recorded; names of interfaces and RDMA devices made of one are shortened"),
     ("mounts", f"tmpfs and control groups keep place, size= and huge=; a place that is not of the system is named /{LEFT_OUT}/N; all others (server names) are left out"),
-    ("control groups", f"digits, ids and names given by users are {LEFT_OUT} in their paths"),
+    ("control groups", f"of their paths and hierarchies only the words that systemd, container runtimes and schedulers use are kept: names of services, users and ids are {LEFT_OUT}"),
     ("this process", "of status four lines (CapEff, Cpus_allowed_list, Mems_allowed_list, THP_enabled), of numa_maps the first policy, of auxv the page size, of limits the locked memory, of its group's memory.stat the limit"),
     ("CPU", "of cpuinfo the names, family, model and flags of the first one"),
-    ("command line", f"parameters that are not about memory, NUMA, PCI, CPU or idle states keep their name; the value is {LEFT_OUT}"),
+    ("command line", f"parameters that are not about memory, NUMA, PCI, CPU or idle states keep their name, and so do values with blanks; the value is {LEFT_OUT}"),
 )  # fmt: skip
 """What is left out and how, for the manifest."""
 
@@ -33,7 +33,6 @@ IDENTIFYING: tuple[str, ...] = (
     "the boot id",
     "PCI addresses, device ids and interface names",
     "kernel and CPU",
-    "names of services in control group paths",
 )
 """What a snapshot does hold that tells this host from others."""
 
@@ -41,7 +40,8 @@ _PRIVATE_NAMES = re.compile(
     r"(^|/)(serial|serial_number|[^/]*_serial|product_uuid|wwid|vpd|unique_id|uuid|nguid|eui|eui64|[^/]*_guid|gids?|guid|"
     r"asset_tag|[^/]*_asset_tag|dsn|net/[^/]+/(address|permanent_address|perm_addr|broadcast|phys_port_id|phys_switch_id))$"
 )
-_ADDRESS_NAMED = re.compile(r"^(enx|wlx|wwx)[0-9a-f]{12}$")
+_ADDRESS_NAMED = re.compile(r"((?:en|wl|ww|sl|ib|iw|roce|opa|usnic)x)[0-9a-f]{12}.*", re.IGNORECASE | re.DOTALL)
+"""Names that udev (systemd.net-naming-scheme) and rdma-core (rdma_rename BY MAC, GUID) make of an address."""
 _GROUP_KINDS = frozenset({"cgroup", "cgroup2"})
 _OPEN_OPTION = re.compile(r"(?:size|huge)=[\w%]{1,24}|memory|cpuset", re.ASCII)
 _STATUS_FIELDS = frozenset({"CapEff", "Cpus_allowed_list", "Mems_allowed_list", "THP_enabled"})
@@ -50,12 +50,25 @@ _CPU_FIELDS = frozenset({
 })  # fmt: skip
 _INITIAL_NAMESPACES = range(0xEFFFFFF8, 0xF0000000)
 """Inode numbers that the kernel gives to the initial namespaces alone (PROC_*_INIT_INO, include/linux/proc_ns.h)."""
-_OPEN_PARAMETERS = re.compile(
-    r"^(thp_.*|hugetlb_.*|movablecore|kernelcore|memhp_.*|memory_hotplug.*|cgroup_.*|cgroup\.memory|swapaccount|init_on_alloc|"
-    r"init_on_free|iommu\..*|arm_smmu.*|iommufd\..*|vfio.*|pcie_.*|pci_.*|swiotlb|rcu_nocbs|possible_cpus|processor\..*|"
-    r"intel_idle\..*|intel_pstate|amd_pstate|cpuidle\..*|nmi_watchdog|tsc|clocksource|nvidia\..*|mem_encrypt|"
-    r"amd_smn_debugfs_enable|iomem|ro|rw|quiet|nokaslr|acpi|noapic|nox2apic)$"
-)
+_OPEN_PARAMETERS = frozenset({
+    "thp_anon", "thp_shmem", "hugetlb_cma", "hugetlb_cma_only", "hugetlb_free_vmemmap", "hugetlb_optimize_vmemmap",
+    "movablecore", "kernelcore", "memhp_default_state", "memory_hotplug.memmap_on_memory", "memory_hotplug.online_policy",
+    "memory_hotplug.auto_movable_ratio", "memory_hotplug.auto_movable_numa_aware", "cgroup_disable", "cgroup_enable",
+    "cgroup_no_v1", "cgroup_favordynmods", "cgroup.memory", "swapaccount", "init_on_alloc", "init_on_free",
+    "iommu.passthrough", "iommu.strict", "iommu.forcedac", "arm_smmu.disable_bypass", "arm_smmu_v3.disable_bypass",
+    "iommufd.allow_unsafe_interrupts", "vfio_iommu_type1.allow_unsafe_interrupts", "vfio_iommu_type1.disable_hugepages",
+    "vfio_iommu_type1.dma_entry_limit", "vfio_pci.ids", "vfio_pci.disable_idle_d3", "vfio_pci.enable_sriov",
+    "vfio_pci.nointxmask", "pcie_aspm", "pcie_port_pm", "pcie_ports", "pcie_pme", "pcie_hp", "swiotlb", "rcu_nocbs",
+    "possible_cpus", "processor.max_cstate", "processor.ignore_ppc", "processor.nocst", "intel_idle.max_cstate",
+    "intel_idle.states_off", "intel_idle.preferred_cstates", "intel_idle.use_acpi", "intel_idle.no_acpi", "intel_pstate",
+    "amd_pstate", "cpuidle.off", "cpuidle.governor", "nmi_watchdog", "tsc", "clocksource",
+    "nvidia.NVreg_EnablePCIERelaxedOrderingMode", "nvidia.NVreg_EnableStreamMemOPs", "nvidia.NVreg_EnableGpuFirmware",
+    "nvidia.NVreg_DynamicPowerManagement", "mem_encrypt", "amd_smn_debugfs_enable", "iomem", "ro", "rw", "quiet", "nokaslr",
+    "acpi", "noapic", "nox2apic",
+})  # fmt: skip
+"""Parameters about memory, NUMA, PCI, CPU or idle states (kernel admin-guide/kernel-parameters.txt and the modules' own)."""
+_OPEN_VALUE = re.compile(r"[\w.,:;@+/%=$!*~<>-]{0,200}", re.ASCII)
+"""What numbers, sizes, lists and addresses are made of; blanks would carry other words inside quotes."""
 _WORD = re.compile(r'(?:[^\s"]|"[^"]*"?)+')
 
 
@@ -74,9 +87,9 @@ def public_names(names: tuple[str, ...]) -> tuple[str, ...]:
     >>> public_names(("eno1", "enx00e04c680001"))
     ('eno1', 'enx-left-out')
     """
-    if not any(_ADDRESS_NAMED.match(name) for name in names):
+    if not any(_ADDRESS_NAMED.fullmatch(name) for name in names):
         return names
-    return tuple(sorted({f"{name[:3]}-{LEFT_OUT}" if _ADDRESS_NAMED.match(name) else name for name in names}))
+    return tuple(sorted({_ADDRESS_NAMED.sub(rf"\1-{LEFT_OUT}", name) for name in names}))
 
 
 def public(path: str, content: bytes, aliases: Aliases | None = None) -> bytes:
@@ -130,10 +143,11 @@ def command_line(text: str) -> str:
     for word in _WORD.findall(text):
         if word == "--":
             break  # what follows belongs to init
-        name, has_value, _ = word.partition("=")
-        bare = name.replace('"', "").replace("-", "_")
-        if bare in PINNING or _OPEN_PARAMETERS.match(bare):
-            kept.append(word)
+        name, has_value, value = word.partition("=")
+        plain = name.replace('"', "")
+        bare = plain.replace("-", "_")
+        if bare in PINNING or bare in _OPEN_PARAMETERS:
+            kept.append(word if _OPEN_VALUE.fullmatch(value.replace('"', "")) else f"{plain}={LEFT_OUT}")
         elif has_value:
             kept.append(f"{name}={LEFT_OUT}" if re.fullmatch(r"[\w.-]{1,64}", name, re.ASCII) else LEFT_OUT)
         else:
@@ -174,7 +188,7 @@ def _public_group(line: str, names: Aliases) -> str:
     controllers, second, path = rest.partition(":")
     if not colon or not second or not path.startswith("/"):
         return LEFT_OUT
-    return f"{number if number.isdigit() else 0}:{controllers}:{names.group(path)}"
+    return f"{number if number.isdigit() else 0}:{public_controllers(controllers)}:{names.group(path)}"
 
 
 _Words = tuple[str, str, str, str, str]

@@ -6,7 +6,7 @@ from hicachectl.tuning.host.machine import read_host
 from hicachectl.tuning.host.memory import read_memory
 from hicachectl.tuning.host.model import Machine
 from hicachectl.tuning.host.numa import read_numa
-from hicachectl.tuning.host.pci import read_devices
+from hicachectl.tuning.host.pci import read_count, read_devices
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.host.uplinks import find_uplinks
 
@@ -26,7 +26,7 @@ def read_machine(root: HostRoot, *, wake: bool = False) -> Machine:
         memory=read_memory(root),
         devices=devices,
         uplinks=find_uplinks(devices),
-        listed={"devices": root.names("/sys/bus/pci/devices").then(len)},
+        listed={"devices": read_count(root)},
     )
     if not root.probes:
         return machine

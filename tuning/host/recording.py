@@ -27,12 +27,16 @@ class RecordingRoot(HostRoot):
         self.inner = inner
         self.touched = inner.touched
         self.probes = inner.probes
+        self.is_awake = inner.is_awake
         self.collected_at = inner.collected_at
         self.files: dict[str, bytes] = {}
         self.listings: dict[str, tuple[str, ...]] = {}
         self.targets: dict[str, str] = {}
         self.refused: dict[tuple[str, str], str] = {}
-        """(file | piece | folder | link | there, path) -> why it could not be read, where it was not simply missing."""
+        """(file | piece at OFFSET | folder | link | there, path) -> why it could not be read.
+
+        A file that is simply missing is not in it: it is not there in the replay either.
+        """
         self.aliases = Aliases()
         """What stands for private names in what was read: readers ask by aliases, the inner root by the real names."""
         self._asked_bytes: dict[str, int] = {}
@@ -53,6 +57,8 @@ class RecordingRoot(HostRoot):
         if is_private(path):
             self.refused["file", path] = NOT_RECORDED
             return unknown(path, NOT_RECORDED)
+        if ("file", path) in self.refused:
+            return self._again("file", path)
         if path in self.files and (n_bytes <= self._asked_bytes[path] or path in self._whole):
             return known(self.files[path][:n_bytes], path)
         found = self.inner.data(self.aliases.real(path), n_bytes)
@@ -68,9 +74,11 @@ class RecordingRoot(HostRoot):
         """Read a piece of a file once. Of what lies between pieces nothing is recorded: it reads as zero."""
         if (path, offset, n_bytes) in self._pieces:
             return known(self._pieces[path, offset, n_bytes], path)
+        if (f"piece at {offset:#x}", path) in self.refused:
+            return self._again(f"piece at {offset:#x}", path)
         found = self.inner.piece(self.aliases.real(path), offset, n_bytes)
         if found.value is None:
-            return self._refused("piece", path, found)
+            return self._refused(f"piece at {offset:#x}", path, found)
         self._pieces[path, offset, n_bytes] = found.value
         return known(found.value, path)
 
@@ -87,6 +95,8 @@ class RecordingRoot(HostRoot):
         """List a folder once."""
         if path in self.listings:
             return known(self.listings[path], path)
+        if ("folder", path) in self.refused:
+            return self._again("folder", path)
         found = self.inner.names(self.aliases.real(path))
         if found.value is None:
             return self._refused("folder", path, found)
@@ -97,6 +107,8 @@ class RecordingRoot(HostRoot):
         """Read a link once."""
         if path in self.targets:
             return known(self.targets[path], path)
+        if ("link", path) in self.refused:
+            return self._again("link", path)
         found = self.inner.link(self.aliases.real(path))
         if found.value is None:
             return self._refused("link", path, found)
@@ -115,8 +127,15 @@ class RecordingRoot(HostRoot):
         """Paths that were only asked whether they exist, and do."""
         return tuple(sorted(path for path, there in self._there.items() if there.value))
 
+    def _again(self, kind: str, path: str) -> Fact[Any]:
+        return unknown(path, self.refused[kind, path])
+
     def _refused(self, kind: str, path: str, found: Fact[Any]) -> Fact[Any]:
-        """Remember why something was not read, where it was not simply missing; the answer speaks of `path`, not of the real one."""
-        if found.reason is not None and self.aliases.real(path) not in self.inner.touched.missing:
+        """Remember why something was not read; the answer speaks of `path`, not of the real one.
+
+        What goes while it is read may be missing in one way and recorded in another, as a link whose files were still there.
+        """
+        missing = self.aliases.real(path) in self.inner.touched.missing
+        if found.reason is not None and not (missing and kind in ("file", "there")):
             self.refused[kind, path] = found.reason
         return replace(found, source=path)

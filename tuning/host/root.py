@@ -38,6 +38,8 @@ class Touched:
     folders: set[str] = field(default_factory=set)
     links: set[str] = field(default_factory=set)
     missing: set[str] = field(default_factory=set)
+    woken: bool = False
+    """Whether sleeping devices were read too."""
 
 
 class HostRoot:
@@ -49,6 +51,8 @@ class HostRoot:
         self.touched = Touched()
         self.probes: Mapping[str, Fact[Any]] = {}
         """Recorded facts that no file holds, by their place in the model (`places.py`)."""
+        self.is_awake = False
+        """Whether this is a recording that was made with sleeping devices awake: reading them wakes nothing."""
         self.collected_at: str | None = None
         """When it was recorded, UTC, where the recording says so."""
         self._top = os.fspath(path).rstrip("/")

@@ -15,17 +15,18 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from hicachectl.errors import InvariantBroken, UsageError
-from hicachectl.tuning.host.archive import Bounds, MemoryRoot, Tree, read_archive
-from hicachectl.tuning.host.facts import Confidence, Fact
+from hicachectl.tuning.host.archive import Bounds, MemoryRoot, Tree, read_archive, stays_inside
+from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.model import Machine
 from hicachectl.tuning.host.places import facts_of
 from hicachectl.tuning.host.privacy import IDENTIFYING, RULES
+from hicachectl.tuning.host.probes import LIVE_ONLY, plain_probes, read_probes
 from hicachectl.tuning.host.read import read_machine
 from hicachectl.tuning.host.recording import RecordingRoot
 from hicachectl.tuning.host.root import HostRoot
@@ -43,6 +44,7 @@ __all__ = [
 
 MANIFEST, TOPO, PROBES = "manifest.json", "topo.json", "probes.json"
 _VERSION = 1
+_SHOWN_CHARS = 200
 
 
 @dataclass(frozen=True)
@@ -71,20 +73,36 @@ class Written:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def open_root(path: Path | None, *, bounds: Bounds | None = None) -> HostRoot:
+def open_root(
+    path: Path | None, *, bounds: Bounds | None = None, named_by: str = "--root or HICACHECTL_ROOT"
+) -> HostRoot:
     """Open what `--root` names: None is the live host, else a folder, or an archive of a recorded host.
 
-    An archive is read into memory as untrusted data. Raises UsageError when it is neither, or broken.
+    An archive is read into memory as untrusted data. `named_by` says in errors what gave the name. Raises UsageError when
+    it is neither, or broken.
     """
     if path is None:
         return HostRoot()
+    try:
+        return _opened(path, bounds, named_by)
+    except OSError as error:
+        shown = str(path) if len(str(path)) <= _SHOWN_CHARS else f"{str(path)[:_SHOWN_CHARS]}..."
+        raise UsageError(
+            "cannot read it", where=shown, why=error.strerror or str(error), hint="name a readable folder or archive"
+        ) from error
+
+
+def _opened(path: Path, bounds: Bounds | None, named_by: str) -> HostRoot:
     if path.is_dir():
         if (path / MANIFEST).is_file() and not (path / MANIFEST).is_symlink():
             return _from_tree(_tree_of_folder(path, bounds or Bounds()), path)
         return HostRoot(path, name=path.resolve().name or "/")
     if not path.exists():
         raise UsageError(
-            "there is no such folder or archive", where=str(path), why="--root or HICACHECTL_ROOT names it"
+            "there is no such folder or archive",
+            where=str(path),
+            why=f"{named_by} names it",
+            hint="name a folder, or an archive made with: hicachectl topo snapshot FILE.tar.zst",
         )
     return _from_tree(read_archive(path, bounds=bounds), path)
 
@@ -126,29 +144,53 @@ def _from_manifest(tree: Tree, manifest: dict[str, Any], name: str) -> MemoryRoo
             raise ValueError(f"{path} is not as its manifest says (sha256)")
     if stated:
         raise ValueError(f"{next(iter(stated))} is in its manifest and not there")
-    probes = _parsed(tree.files[f"/{PROBES}"])["facts"]
+    links = {f"/{item['path']}": str(item["target"]) for item in manifest["links"]}
+    _check_names("link", links, tree.links)
+    _check_names("folder", {f"/{path}" for path in manifest["folders"]}, tree.folders.keys() - {"/"})
+    changed = next((path for path, target in links.items() if tree.links[path] != target), None)
+    if changed is not None:
+        raise ValueError(f"link {changed} is not as its manifest says")
     return MemoryRoot(
         tree,
         name=name,
         refused={(str(r["kind"]), str(r["path"])): str(r["reason"]) for r in manifest["refused"]},
         listings={str(path): tuple(map(str, names)) for path, names in manifest["listings"].items()},
         present=frozenset(map(str, manifest["present"])),
-        probes={str(place): _fact(found) for place, found in probes.items()},
+        probes=read_probes(_parsed(tree.files[f"/{PROBES}"])["facts"], tree.files),
         collected_at=str(manifest["collected_at"]),
+        is_awake=manifest.get("awake") is True,
     )
 
 
+def _check_names(what: str, stated: Collection[str], there: Collection[str]) -> None:
+    """Raise ValueError where names were taken out of a snapshot or put into it."""
+    for path in stated:
+        if path not in there:
+            raise ValueError(f"{what} {path} is in its manifest and not there")
+    for path in there:
+        if path not in stated:
+            raise ValueError(f"{what} {path} is not in its manifest")
+
+
 def _parsed(raw: bytes) -> dict[str, Any]:
-    found = json.loads(raw.decode("utf-8"))
+    """Return the object a JSON text holds. Raises ValueError for any other, one that no stack holds, and NaN."""
+    try:
+        found = json.loads(raw.decode("utf-8"), parse_constant=_no_number)
+    except RecursionError:
+        raise ValueError("its manifest is nested too deeply") from None
     if not isinstance(found, dict):
         raise ValueError("its manifest is no JSON object")
     return found
 
 
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number")
+
+
 def _tree_of_folder(folder: Path, bounds: Bounds) -> Tree:
     """Read an unpacked snapshot as its archive would be; links are kept as words and never followed."""
     tree, total, count = Tree(), 0, 0
-    for above, folders, names in os.walk(folder):
+    for above, folders, names in os.walk(folder, onerror=_raised):
         below = os.path.relpath(above, folder)
         base = "" if below == "." else f"/{below}"
         for name in [*folders, *names]:
@@ -156,6 +198,11 @@ def _tree_of_folder(folder: Path, bounds: Bounds) -> Tree:
             count += 1
             if count > bounds.members:
                 raise _too_large(folder, f"it has more than {bounds.members:,} members")
+            why = bounds.against_name(path) or bounds.against_tree(tree)
+            if why is None and at.is_symlink():
+                why = bounds.against_target(os.readlink(at))
+            if why is not None:
+                raise _too_large(folder, why)
             if at.is_symlink():
                 tree.add_link(path, os.readlink(at))
             elif at.is_dir():
@@ -169,6 +216,10 @@ def _tree_of_folder(folder: Path, bounds: Bounds) -> Tree:
                     raise _too_large(folder, f"it holds more than {bounds.total_bytes:,} bytes")
                 tree.add_file(path, at.read_bytes())
     return tree
+
+
+def _raised(error: OSError) -> None:
+    raise error
 
 
 def _too_large(folder: Path, why: str) -> UsageError:
@@ -194,7 +245,7 @@ def snapshot_members(recording: RecordingRoot, machine: Machine) -> tuple[Tree, 
         tree.add_file(tree.made(path), content)
     replay = _replayed(tree, recording, {})
     ours, theirs = facts_of(machine), facts_of(read_machine(replay))
-    probes = {place: fact for place, fact in ours.items() if theirs.get(place) != fact}
+    probes = {place: fact for place, fact in ours.items() if place in LIVE_ONLY and theirs.get(place) != fact}
     again = read_machine(_replayed(tree, recording, probes))
     if again != machine:
         other = facts_of(again)
@@ -225,7 +276,8 @@ def write_snapshot(
     if not force:
         refuse_existing(path)
     tree, probes = snapshot_members(recording, machine)
-    texts = {TOPO: topo, PROBES: _json({"facts": {place: _plain_fact(fact) for place, fact in probes.items()}})}
+    _refuse_unfit(tree, path)
+    texts = {TOPO: topo, PROBES: _json({"facts": plain_probes(probes)})}
     members = tuple(
         Member(name.lstrip("/"), len(content), hashlib.sha256(content).hexdigest())
         for name, content in sorted([*texts.items(), *tree.files.items()])
@@ -237,6 +289,8 @@ def write_snapshot(
         "identifying": list(IDENTIFYING),
         "files": [asdict(member) for member in members],
         "links": [{"path": name.lstrip("/"), "target": target} for name, target in sorted(tree.links.items())],
+        "folders": [name.lstrip("/") for name in sorted(tree.folders) if name != "/"],
+        "awake": recording.touched.woken,
         "refused": [{"kind": k, "path": p, "reason": reason} for (k, p), reason in sorted(recording.refused.items())],
         "present": list(recording.present),
         "listings": {folder: list(names) for folder, names in sorted(recording.listings.items())},
@@ -246,6 +300,22 @@ def write_snapshot(
     return Written(
         str(path), len(packed), hashlib.sha256(packed).hexdigest(), members, len(tree.links), tuple(sorted(probes))
     )
+
+
+def _refuse_unfit(tree: Tree, path: Path) -> None:
+    """Stop where a host has a name or link that no recording may have: it could not be opened again. Raises UsageError."""
+    bounds = Bounds()
+    why = bounds.against_tree(tree)
+    for name in (*tree.files, *tree.folders):
+        why = why or bounds.against_name(name)
+    for name, target in tree.links.items():
+        inside = None if stays_inside(name, target) else f"its link {name} leads out of it, to {target[:40]}"
+        why = why or bounds.against_target(target) or inside
+    if why is not None:
+        raise UsageError(
+            "this host does not fit into a snapshot", where=str(path), why=why,
+            hint="where it is a recorded folder, make its links relative ones that stay inside",
+        )  # fmt: skip
 
 
 def refuse_existing(path: Path) -> None:
@@ -269,6 +339,7 @@ def _replayed(tree: Tree, recording: RecordingRoot, probes: Mapping[str, Fact[An
         listings=recording.listings,
         present=frozenset(recording.present),
         probes=probes,
+        is_awake=recording.touched.woken,
     )
 
 
@@ -349,25 +420,3 @@ def _rename_to_new(temporary: Path, path: Path) -> None:
 
 def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=True, allow_nan=False) + "\n").encode()
-
-
-# -- facts as JSON ------------------------------------------------------------------------------------------------------
-
-
-def _plain_fact(fact: Fact[Any]) -> dict[str, Any]:
-    value, kind = fact.value, "value"
-    if isinstance(value, tuple):
-        value, kind = list(value), "list"
-    elif isinstance(value, dict):
-        value, kind = [[key, item] for key, item in value.items()], "pairs"
-    return {kind: value, "source": fact.source, "confidence": fact.confidence.value, "reason": fact.reason}
-
-
-def _fact(found: Mapping[str, Any]) -> Fact[Any]:
-    value: Any = found.get("value")
-    if "list" in found:
-        value = tuple(found["list"])
-    elif "pairs" in found:
-        value = dict(found["pairs"])
-    reason = found["reason"]
-    return Fact(value, str(found["source"]), Confidence(found["confidence"]), None if reason is None else str(reason))

@@ -35,14 +35,15 @@ _ABOVE_NO_LINK = frozenset(("upstream", "bridge"))
 def link_bytes_per_s(gt_s: float, width: int) -> float:
     """Return what a link carries in one direction in bytes/s, after line encoding and before packet overhead. Pure.
 
-    2.5 and 5 GT/s use 8b/10b, 8 to 32 GT/s 128b/130b; from 64 GT/s on (PCIe 6) every bit is data (1b/1b in FLIT mode), of
-    which 236 of 256 bytes of a FLIT are for packets: like other packet overhead this is not taken off. Source: the PCIe
-    generations as Linux counts them (`drivers/pci/pci.h`, PCIE_SPEED2MBS_ENC).
+    2.5 and 5 GT/s use 8b/10b, 8 to 32 GT/s 128b/130b (Linux `drivers/pci/pci.h`, PCIE_SPEED2MBS_ENC). From 64 GT/s on (PCIe 6)
+    a FLIT of 256 bytes carries 242 besides its error correction and CRC (https://en.wikipedia.org/wiki/PCI_Express, table of
+    generations: 242B/256B FLIT, 121 GB/s at x16); 6 of them are for link management, which like other packet overhead is not
+    taken off.
 
     >>> round(link_bytes_per_s(32.0, 16) / 2**30, 1)
     58.7
     """
-    encoding = 8 / 10 if gt_s < 8 else 128 / 130 if gt_s < 64 else 1.0
+    encoding = 8 / 10 if gt_s < 8 else 128 / 130 if gt_s < 64 else 242 / 256
     return gt_s * 1e9 * width * encoding / 8
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hicachectl.tuning.host.aliases import Aliases
+from hicachectl.tuning.host.isolation import _RUNTIMES
 
 ID = "ab12" * 16
 
@@ -17,16 +18,37 @@ ID = "ab12" * 16
     ("real", "shown"),
     [
         ("/", "/"),
-        ("/serving.slice/engine.service", "/serving.slice/engine.service"),
+        ("/serving.slice/engine.service", "/left-out.slice/left-out.service"),
+        ("/init.scope", "/init.scope"),
+        ("/system.slice/docker.service", "/system.slice/docker.service"),
+        ("/system.slice/postgresql@acme-bank.service", "/system.slice/left-out@left-out.service"),
+        ("/system.slice/system-openvpn\\x2dclient.slice", "/system.slice/system-left-out.slice"),
+        ("/system.slice/\\xe5\\xae\\xb9.service", "/system.slice/left-out.service"),
+        (
+            "/user.slice/user-1000.slice/user@1000.service/app.slice",
+            "/user.slice/user-left-out.slice/user@left-out.service/app.slice",
+        ),
+        ("/alice", "/left-out"),
+        ("/容器/张伟", "/left-out/left-out-b"),
+        ("/user/张伟", "/user/left-out"),
+        ("/libvirt/qemu/acme-db", "/libvirt/qemu/left-out"),
+        ("/machine/qemu-1-acme.libvirt-qemu", "/machine/qemu-left-out.libvirt-qemu"),
+        ("/machine.slice/systemd-nspawn@acme-bank.service", "/machine.slice/systemd-nspawn@left-out.service"),
+        (
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podabcdef01_22aa.slice",
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod-left-out.slice",
+        ),
+        ("/slurm/uid_alice/job_7/step_batch", "/slurm/uid_left-out/job_left-out/step_batch"),
+        ("/docker/buildkit/xyz", "/docker/buildkit/left-out"),
         (f"/docker/{ID}", "/docker/left-out"),
         (f"/kubepods.slice/cri-containerd-{ID}.scope", "/kubepods.slice/cri-containerd-left-out.scope"),
         ("/kubepods/pod1a2b3c4d-12ab-34cd-abcd-5678deadbeef", "/kubepods/pod-left-out"),
         ("/user.slice/user-1000.slice/session-3.scope", "/user.slice/user-left-out.slice/session-left-out.scope"),
-        ("/machine.slice/machine-qemu\\x2d1\\x2dalice.scope", "/machine.slice/machine-left-out.scope"),
+        ("/machine.slice/machine-qemu\\x2d1\\x2dalice.scope", "/machine.slice/machine-qemu\\x2dleft-out.scope"),
         ("/lxc/alice", "/lxc/left-out"),
         ("/lxc.payload.alice", "/lxc.payload.left-out"),
         ("/slurm/uid_1000/job_7", "/slurm/uid_left-out/job_left-out"),
-        ("/k8s.io/engine", "/k8s.io/engine"),
+        ("/k8s.io/engine", "/k8s.io/left-out"),
     ],
 )
 def test_a_group_keeps_its_words_and_loses_its_ids(real: str, shown: str) -> None:
@@ -56,7 +78,46 @@ def test_a_mount_point_of_the_system_stays_and_others_are_numbered() -> None:
     assert Aliases().mount("/left-out/2") == "/left-out/2"
 
 
-PARTS = st.text(alphabet="abcdef0123456789-_.@\\x ", min_size=1, max_size=24).filter(
+def test_every_runtime_that_the_reader_knows_is_kept() -> None:
+    for word in _RUNTIMES:
+        assert Aliases().group(f"/{word}/{ID}") == f"/{word}/left-out"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "/mnt/huge_acme",
+        "/dev/hugepages-bank1",
+        "/sys/fs/cgroup/acme_secret",
+        "/cgroup/acme",
+        "/mnt/hugepages_prod",
+        "/dev/shm/a",
+    ],
+)
+def test_a_mount_point_that_somebody_named_is_numbered(place: str) -> None:
+    assert Aliases().mount(place) == "/left-out/1"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "/mnt/huge_1G",
+        "/mnt/huge-2M",
+        "/mnt/huge1GB",
+        "/dev/hugepages",
+        "/dev/hugepages1G",
+        "/dev/hugepages-2M",
+        "/sys/fs/cgroup/cpu,cpuacct",
+        "/sys/fs/cgroup/unified",
+        "/cgroup/memory",
+        "/dev/cpuset",
+    ],
+)
+def test_a_mount_point_of_a_size_or_controller_stays(place: str) -> None:
+    assert Aliases().mount(place) == place
+
+
+PARTS = st.text(alphabet="abcdef0123456789-_.@\\x 张é", min_size=1, max_size=24).filter(
     lambda part: part not in (".", "..")
 )
 

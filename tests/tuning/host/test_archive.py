@@ -10,6 +10,7 @@ import re
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -94,6 +95,12 @@ def test_a_link_that_leads_out_is_left_aside_and_counted(target: str, tmp_path: 
     assert MemoryRoot(tree, name="x").data("/sys/out", 9).reason == "no such file"
 
 
+def test_a_recordings_links_are_resolved_by_its_own_folders_and_not_by_this_hosts() -> None:
+    tree = Tree()
+    tree.add_link("/proc/self/x", "y")  # on a Linux host /proc/self is a link itself
+    assert MemoryRoot(tree, name="x").resolve("/proc/self/x").value == "/proc/self/y"
+
+
 @pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.LNKTYPE])
 def test_devices_pipes_and_hard_links_are_left_aside(kind: bytes, tmp_path: Path) -> None:
     tree = opened(tmp_path, *GOOD, member("sys/odd", kind=kind, target="sys/devices/pci0/0000:01:00.0/vendor"))
@@ -120,7 +127,7 @@ def test_dots_never_climb_above_the_top() -> None:
 @pytest.mark.parametrize(
     ("members", "total_bytes", "why"),
     [
-        ([member(f"sys/{i}") for i in range(21)], 100_000, "members"),
+        ([member(f"sys/{i}") for i in range(21)], 100_000, "more than 20"),
         ([member("sys/x", b"1" * 101)], 100_000, "bytes, over 100"),
         ([member(f"sys/{i}", b"1" * 100) for i in range(19)], 15_000, "unpacks"),
     ],
@@ -131,6 +138,66 @@ def test_an_archive_over_a_bound_is_refused(
     with pytest.raises(UsageError, match="not used as a recorded host") as caught:
         opened(tmp_path, *members, bounds=Bounds(members=20, file_bytes=100, total_bytes=total_bytes, name_bytes=60))
     assert why in (caught.value.why or "")
+
+
+@pytest.mark.parametrize(
+    ("members", "bounds", "why"),
+    [
+        ([member("sys/" + "a/" * 63 + "f")], Bounds(), "a name has 65 parts, over 64: /sys/a/a/"),
+        ([member(f"{i}/b/c/f") for i in range(6)], Bounds(members=23), "more than 23 files, links and folders"),
+        ([member(f"{i}{'n' * 40}/b/c/f") for i in range(6)], Bounds(path_bytes=900), "names of more than 900 bytes"),
+        ([member("sys/l", kind=tarfile.SYMTYPE, target="x" * 4097)], Bounds(), "a link's target has 4,097 characters"),
+        ([member("sys/l", kind=tarfile.SYMTYPE, target="../x/" * 65)], Bounds(), "a link's target has 130 parts, over 128"),
+    ],
+)  # fmt: skip
+def test_names_and_links_that_take_more_than_they_weigh_refuse_the_archive(
+    members: list[tuple[tarfile.TarInfo, bytes]], bounds: Bounds, why: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="not used as a recorded host") as caught:
+        opened(tmp_path, *members, bounds=bounds)
+    assert why in (caught.value.why or "")
+
+
+def test_a_deep_tree_under_the_bounds_takes_little_memory(tmp_path: Path) -> None:
+    import tracemalloc
+
+    deep = [member(f"{i:05d}/" + "a/" * 900 + "f") for i in range(300)]
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match="not used as a recorded host"):
+            opened(tmp_path, *deep, bounds=Bounds())
+        wide = [member(f"{i:03d}/" + "a/" * 62 + "f") for i in range(300)]
+        tracemalloc.reset_peak()
+        opened(tmp_path, *wide, bounds=Bounds())
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_folder_behind_long_links_is_followed_once(tmp_path: Path) -> None:
+    class Counting(dict[str, str]):
+        asked = 0
+
+        def get(self, key: str, default: object = None) -> Any:
+            self.asked += 1
+            return super().get(key, default)
+
+    tree = Tree()
+    for i in range(50):
+        tree.add_file(f"/sys/x/{i}/class", b"1")
+    tree.add_link("/sys/devices", "../sys/" * 60 + "x")
+    links = tree.links = Counting(tree.links)
+    root = MemoryRoot(tree, name="x")
+    for i in range(50):
+        assert root.text(f"/sys/devices/{i}/class").value == "1"
+        assert root.text(f"/sys/devices/{i}/vendor").reason == "no such file"
+    assert links.asked < 50 * 150
+    before = links.asked
+    for i in range(50):
+        root.text(f"/sys/devices/{i}/class")
+    assert links.asked - before <= 50
+    tree.add_link("/sys/devices", "y")
+    assert root.text("/sys/devices/1/class").reason == "no such file"
 
 
 def test_a_small_file_that_unpacks_to_gigabytes_is_refused_early(tmp_path: Path) -> None:

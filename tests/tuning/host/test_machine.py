@@ -102,6 +102,14 @@ def test_a_container_is_named_by_what_it_leaves(
     assert read(tmp_path, changes, links=links).container.value == kind
 
 
+def test_a_marker_file_counts_unless_every_namespace_is_the_initial_one_and_the_source_says_so(tmp_path: Path) -> None:
+    overruled = read(tmp_path / "1", {"/.dockerenv": ""}).container
+    assert (overruled.value, "every namespace is the initial one: /.dockerenv" in overruled.source) == ("none", True)
+    assert read(tmp_path / "2").container.source == "/proc/self/ns, /proc/self/cgroup"
+    unread = read(tmp_path / "3", {"/.dockerenv": ""}, links={}).container
+    assert (unread.value, unread.source) == ("docker", "/.dockerenv (no such file (/proc/self/ns/pid))")
+
+
 def test_without_namespaces_to_look_at_nothing_is_said_of_containers(tmp_path: Path) -> None:
     assert read(tmp_path, links={}).container.reason == "no such file (/proc/self/ns/pid)"
 

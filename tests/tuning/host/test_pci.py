@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pci_trees import add_function, config, link_files
 from shared_data import shared_path
 
-from hicachectl.tuning.host.facts import Fact
+from hicachectl.tuning.host.facts import Fact, known, unknown
 from hicachectl.tuning.host.model import PciDevice
 from hicachectl.tuning.host.pci import is_pci_address, parse_link_speed, parse_link_width, read_devices
 from hicachectl.tuning.host.pcie_caps import ASLEEP, GONE, NEEDS_ROOT
@@ -299,12 +299,156 @@ def test_a_virtual_function_names_its_physical_one(tmp_path: Path) -> None:
     assert (device.is_vf.value, device.physical_function.value) == (True, "0000:01:00.7")
 
 
+@pytest.mark.parametrize(
+    ("n_bytes", "readable", "reason"),
+    [
+        (64, 64, NEEDS_ROOT),
+        (256, 256, "256 bytes of config were read: no extended space, the file ends there"),
+        (259, 256, "256 bytes of config were read: no extended space, the file ends there"),
+        (260, 260, "config ends after 260 bytes, within its extended capabilities"),
+        (0x148, 260, "config ends after 260 bytes, within its extended capabilities"),
+        (0x14A, 0x14A, "config ends after 330 bytes, within its extended capabilities"),
+        (0x14C, 0x14C, "config ends after 332 bytes, within its extended capabilities"),
+        (0x14E, 0x14E, "config ends after 334 bytes, within its extended capabilities"),
+        (0x150, 4096, None),
+    ],
+)
+def test_a_config_file_that_ends_early_tells_nothing_of_access_control(
+    n_bytes: int, readable: int, reason: str | None, tmp_path: Path
+) -> None:
+    folder = add_function(tmp_path, AT)
+    (folder / "config").write_bytes(config(acs=0x1D)[:n_bytes])
+    space = only(tmp_path).config
+    assert (space.readable_bytes.value, space.acs_control.reason, space.acs_redirect.reason) == (
+        readable,
+        reason,
+        reason,
+    )
+    assert space.acs_control.value == (0x1D if reason is None else None)
+
+
+class Leaving(HostRoot):
+    """A host from whose bus a device goes after so many reads of its config: all ones, or an error."""
+
+    n_reads, ones = 0, True
+
+    def piece(self, path: str, offset: int, n_bytes: int) -> Fact[bytes]:
+        self.n_reads -= 1
+        if self.n_reads >= 0:
+            return super().piece(path, offset, n_bytes)
+        return known(b"\xff" * n_bytes, path) if self.ones else unknown(path, "No such device")
+
+
+@pytest.mark.parametrize("ones", [True, False])
+@pytest.mark.parametrize("acs", [None, 0x1D])
+@pytest.mark.parametrize("n_reads", range(4))
+def test_a_device_that_leaves_between_two_reads_does_not_lack_access_control(
+    n_reads: int, acs: int | None, ones: bool, tmp_path: Path
+) -> None:
+    (add_function(tmp_path, AT) / "config").write_bytes(config(acs=acs))
+    root = Leaving(tmp_path, name="t")
+    root.n_reads, root.ones = n_reads, ones
+    (device,) = read_devices(root)
+    last = 1 if acs is None else 3  # headers, and the registers
+    told = (device.config.acs_control.value, device.config.acs_control.reason)
+    assert told == (
+        (acs, None if acs else "no ACS capability") if n_reads >= last else (None, GONE if ones else "No such device")
+    )
+    assert device.config.ido_request.is_known
+
+
+def test_access_control_behind_more_capabilities_than_are_walked_is_not_missing(tmp_path: Path) -> None:
+    data = bytearray(config())
+    for i in range(100):
+        at, following = 0x100 + 8 * i, 0x108 + 8 * i
+        data[at : at + 4] = (0x0001 | 1 << 16 | following << 20).to_bytes(4, "little")
+    (add_function(tmp_path, AT) / "config").write_bytes(data)
+    assert only(tmp_path).config.acs_control.reason == "extended capability list has no end within 64 steps"
+
+
+class Denied(HostRoot):
+    """A recording of which some folders may not be listed."""
+
+    denied: tuple[str, ...] = ()
+
+    def names(self, path: str) -> Fact[tuple[str, ...]]:
+        return unknown(path, "permission denied") if path.endswith(self.denied) else super().names(path)
+
+
+@pytest.mark.parametrize(
+    ("denied", "kind", "rule", "interfaces"),
+    [
+        ((), "rdma-nic", "infiniband folder", ("irdma0", "eth2")),
+        (("/net",), "rdma-nic", "infiniband folder", ("irdma0",)),
+        (("/infiniband",), "nic", "base class 02; infiniband folder not read (permission denied)", ("eth2",)),
+    ],
+)
+def test_interfaces_that_may_not_be_listed_are_not_none(
+    denied: tuple[str, ...], kind: str, rule: str, interfaces: tuple[str, ...], tmp_path: Path
+) -> None:
+    folder = add_function(tmp_path, AT, class_code="0x020000", ids="8086:1592")
+    for name in ("infiniband/irdma0", "net/eth2"):
+        (folder / name).mkdir(parents=True)
+    root = Denied(tmp_path, name="t")
+    root.denied = denied
+    (device,) = read_devices(root)
+    assert (device.kind, device.kind_rule, device.interfaces) == (kind, rule, interfaces)
+    listed = device.listed["interfaces"]
+    assert (listed.value, listed.reason) == ((2, None) if not denied else (None, "permission denied"))
+    assert not denied or listed.source.endswith(denied)
+
+
+def test_the_ordering_bits_of_a_virtual_function_are_no_answer(tmp_path: Path) -> None:
+    folder = add_function(tmp_path, AT)
+    (folder / "config").write_bytes(config(devctl2=0, devctl=0))
+    assert only(tmp_path).config.ido_request.value is False
+    (folder / "physfn").symlink_to("../0000:01:00.7")
+    space = only(tmp_path).config
+    for fact in (
+        space.ido_request,
+        space.ido_completion,
+        space.relaxed_ordering,
+        space.max_payload_bytes,
+        space.max_read_request_bytes,
+    ):
+        assert fact.value is None
+        assert fact.reason == "nothing there: reserved in a virtual function, see 0000:01:00.7"
+    assert space.device_control_2.value == 0
+
+
 def test_an_infiniband_folder_makes_a_nic_an_rdma_nic(tmp_path: Path) -> None:
     folder = add_function(tmp_path, AT, class_code="0x020000", ids="8086:1592")
     for name in ("infiniband/irdma0", "net/eth2"):
         (folder / name).mkdir(parents=True)
     device = only(tmp_path)
     assert (device.kind, device.kind_rule, device.interfaces) == ("rdma-nic", "infiniband folder", ("irdma0", "eth2"))
+
+
+def test_interfaces_and_disks_of_a_virtio_function_are_one_level_down(tmp_path: Path) -> None:
+    for number, (code, name) in enumerate((("0x020000", "net/eth0"), ("0x010000", "block/vda"))):
+        folder = add_function(tmp_path, f"pci0000:00/0000:00:0{number + 2}.0", class_code=code, ids="1af4:1041")
+        (folder / f"virtio{number}" / name).mkdir(parents=True)
+    nic, disk = read_devices(HostRoot(tmp_path, name="t"))
+    assert (nic.kind, nic.interfaces) == ("nic", ("eth0",))
+    assert (disk.kind, disk.interfaces) == ("other", ("vda",))
+
+
+@pytest.mark.parametrize(
+    ("class_code", "express", "reason"),
+    [
+        ("0x120000", True, "256 bytes of config were read: no extended space, the file ends there"),
+        ("0x0c0330", True, "256 bytes of config were read: its extended space is not asked for: neither a port nor something that moves data"),
+        ("0x120000", False, "no PCI Express capability, so no extended space was looked for"),
+    ],
+)  # fmt: skip
+def test_why_the_extended_space_was_not_read_is_the_true_reason(
+    class_code: str, express: bool, reason: str, tmp_path: Path
+) -> None:
+    data = config() if express else bytes(256 * [1])[:6] + bytes(250)
+    whole = data[:256].ljust(256, b"\0") + (b"" if class_code == "0x120000" and express else bytes(3840))
+    ids = "1d22:3684" if class_code == "0x120000" else "1b21:2142"
+    add_function(tmp_path, AT, class_code=class_code, ids=ids, data=whole)
+    assert only(tmp_path).config.acs_control.reason == reason
 
 
 def test_an_unbound_function_says_so(tmp_path: Path) -> None:

@@ -78,3 +78,36 @@ def test_the_file_is_read_once(names: PciNames, tmp_path: Path) -> None:
     names.name("10de", "2330")
     (tmp_path / "usr/share/hwdata/pci.ids").unlink()
     assert names.name("1d22", "3684").is_known
+
+
+def test_a_list_that_cannot_be_read_does_not_hide_the_next_one(tmp_path: Path) -> None:
+    first, second = (tmp_path / path.lstrip("/") for path in PATHS[:2])
+    first.parent.mkdir(parents=True)
+    second.parent.mkdir(parents=True)
+    second.write_text(TEXT)
+
+    def told() -> tuple[str | None, str | None]:
+        root = HostRoot(tmp_path, name="t")
+        return find_pci_ids(root).value, PciNames(root).name("10de", "2330").value
+
+    good = (PATHS[1], "NVIDIA Corporation GH100 [H100 SXM5 80GB]")
+    first.symlink_to("/nowhere/pci.ids")
+    assert told() == good
+    first.unlink()
+    first.mkdir()
+    assert told() == good
+    first.rmdir()
+    first.write_text("")
+    assert told() == good
+    first.write_text(TEXT)
+    assert told() == (PATHS[0], good[1])
+
+
+def test_a_list_that_cannot_be_read_is_the_reason_where_there_is_no_other(tmp_path: Path) -> None:
+    at = tmp_path / PATHS[0].lstrip("/")
+    at.mkdir(parents=True)
+    (tmp_path / f"{PATHS[1]}.gz".lstrip("/")).parent.mkdir(parents=True)
+    (tmp_path / f"{PATHS[1]}.gz".lstrip("/")).write_bytes(b"")
+    root = HostRoot(tmp_path, name="t")
+    for fact in (find_pci_ids(root), PciNames(root).name("10de", None), read_host(root).pci_ids):
+        assert (fact.reason, fact.source) == ("Is a directory", PATHS[0])

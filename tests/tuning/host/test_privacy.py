@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from hicachectl.tuning.host.machine import PINNING
-from hicachectl.tuning.host.privacy import command_line, is_private, public
+from hicachectl.tuning.host.privacy import command_line, is_private, public, public_names
 
 
 @pytest.mark.parametrize("name", PINNING)
@@ -26,6 +26,19 @@ def test_every_parameter_that_a_reader_reports_keeps_its_value(name: str) -> Non
         ("pässwörd=x", "left-out"),
         ("iommu=pt -- init secret", "iommu=pt"),
         ("", ""),
+        ('"init_on_free=1 password=abc" ro', "init_on_free=left-out ro"),
+        ('init_on_free="1 password=abc"', "init_on_free=left-out"),
+        ('"iommu=pt" idle="poll"', '"iommu=pt" idle="poll"'),
+        ("pcie_x.password=geheim", "pcie_x.password=left-out"),
+        (
+            "cgroup_x=password thp_secret=tok vfio.key=a nvidia.token=b",
+            "cgroup_x=left-out thp_secret=left-out vfio.key=left-out nvidia.token=left-out",
+        ),
+        ("pci=resource_alignment=20@0000:01:00.0 memmap=4G$8G", "pci=resource_alignment=20@0000:01:00.0 memmap=4G$8G"),
+        (
+            "vfio-pci.ids=1d22:3684 pcie_port_pm=off hugetlb_free_vmemmap=on",
+            "vfio-pci.ids=1d22:3684 pcie_port_pm=off hugetlb_free_vmemmap=on",
+        ),
     ],
 )
 def test_other_parameters_keep_at_most_their_name(line: str, kept: str) -> None:
@@ -81,6 +94,8 @@ def test_a_table_that_cannot_be_read_stays_one_without_its_words() -> None:
         ("/proc/cpuinfo", "processor\t: 0\nphysical id\t: 7\nflags\t: lm\n\nprocessor\t: 1\n", "processor\t: 0\nflags\t: lm\n"),
         ("/sys/fs/cgroup/memory/x/memory.stat", "cache 7\nhierarchical_memory_limit 9\nrss 7\n", "hierarchical_memory_limit 9\n"),
         ("/proc/self/cgroup", "3:cpuset:/docker/0123456789ab\n", "3:cpuset:/docker/left-out\n"),
+        ("/proc/self/cgroup", "3:name=acmebank:/\n", "3:name=left-out:/\n"),
+        ("/proc/self/cgroup", "4:cpu,cpuacct:/\n1:name=systemd:/\n0::/\n2:acme,memory:/\n", "4:cpu,cpuacct:/\n1:name=systemd:/\n0::/\n2:left-out,memory:/\n"),
     ],
 )  # fmt: skip
 def test_of_files_that_tell_more_only_what_is_read_is_kept(path: str, text: str, kept: str) -> None:
@@ -99,3 +114,26 @@ def test_of_the_auxiliary_vector_the_page_size_is_kept_in_either_byte_order() ->
 @pytest.mark.parametrize("config", [b"", bytes(256), b"\xff" * 4096, bytes(255) + b"\x03" * 3841])
 def test_odd_config_bytes_never_raise_and_keep_their_length(config: bytes) -> None:
     assert len(public("/sys/x/config", config)) == len(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("enx00e04c680001", "enx-left-out"),
+        ("wlx00E04C680001", "wlx-left-out"),
+        ("slx00e04c680001", "slx-left-out"),
+        ("ibx525400c0fe123455", "ibx-left-out"),
+        ("rocex525400c0fe123455", "rocex-left-out"),
+        ("iwx525400c0fe123455", "iwx-left-out"),
+        ("opax525400c0fe123455", "opax-left-out"),
+        ("usnicx525400c0fe123455", "usnicx-left-out"),
+        ("enx00e04c680001.100", "enx-left-out"),
+        ("ibx525400c0fe123455f1", "ibx-left-out"),
+        ("mlx5_0", "mlx5_0"),
+        ("enp1s0f0", "enp1s0f0"),
+        ("rocep1s0", "rocep1s0"),
+        ("index", "index"),
+    ],
+)
+def test_a_name_made_of_an_address_is_shortened(name: str, kept: str) -> None:
+    assert public_names((name,)) == (kept,)

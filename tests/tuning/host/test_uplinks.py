@@ -77,7 +77,7 @@ def only(devices: list[PciDevice]) -> Uplink:
         (8.0, 16, 15.753846),
         (16.0, 8, 15.753846),
         (32.0, 16, 63.015385),
-        (64.0, 16, 128.0),
+        (64.0, 16, 121.0),
     ],
 )
 def test_link_math_takes_off_the_encoding_of_each_generation(gt_s: float, width: int, gb_per_s: float) -> None:
