@@ -6,6 +6,7 @@ Everything that ends a command passes through `run_cli`: results, errors, signal
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Any, TextIO
 import typer
 
 from hicachectl.context import Context, OpenSession
-from hicachectl.errors import ExitCode, HicacheError, UsageError
+from hicachectl.errors import ExitCode, HicacheError, PermissionDenied, UsageError
 from hicachectl.exits import combine
 from hicachectl.flags import GlobalFlags, from_environment, scan
 from hicachectl.interrupt import Terminated, signal_error, terminable
@@ -58,7 +59,7 @@ def run_cli(
     Writes to the given streams, to `--output-file`, and for a fault of our own to a trace file that it names.
     """
     cli = Context(flags=GlobalFlags(), environ=environ, stdin=stdin, stdout=stdout, stderr=stderr)
-    cli.open_session = open_session
+    cli.open_session, cli.argv = open_session, tuple(argv)
     try:
         return _guarded(cli, list(argv), commands)
     except StdoutClosed:
@@ -92,6 +93,8 @@ def _guarded(cli: Context, argv: list[str], commands: Sequence[Entry]) -> int:
     except (KeyboardInterrupt, Terminated) as caught:
         return int(cli.fail(signal_error(caught)))
     except HicacheError as error:
+        if isinstance(error, PermissionDenied) and re.match(r"sudo( hicachectl\b|$)", error.hint or ""):
+            error.hint = f"sudo {cli.again()}"  # the same line: its flags and file are what was meant
         trace = _trace(cli, error, argv) if error.exit_code is ExitCode.BUG else None
         return int(cli.fail(error, trace=trace))
     except Exception as error:  # noqa: BLE001 - the edge: reported with a trace file, exit code 1

@@ -40,6 +40,18 @@ def _report_or_size(value: object) -> object:
     return value
 
 
+_DEFRAG = ("auto", "always", "defer", "defer+madvise", "madvise", "never")
+
+
+def _defrag(value: str) -> str:
+    word, colon, size = value.partition(":")
+    if word not in _DEFRAG or (colon and word != "auto"):
+        raise ValueError(f"{value!r} is no word of it")
+    if colon:
+        _size(size)
+    return value
+
+
 SizeBytes = Annotated[int, BeforeValidator(_size), Field(ge=0)]
 _SIZE_WANTED: JsonDict = {"want": "a size such as 64GiB, or a number of bytes"}
 
@@ -167,9 +179,12 @@ class ThpTune(_Section):
     enabled: Literal["always", "madvise", "never"] | None = Field(
         default=None, description="huge pages of private anonymous memory; null = leave alone"
     )
-    defrag: Literal["always", "defer", "defer+madvise", "madvise", "never"] | None = Field(
+    defrag: Annotated[str, AfterValidator(_defrag)] | None = Field(
         default=None,
-        description="who compacts memory at a fault; defer+madvise becomes defer where free memory has no room for huge pages; null = leave alone",
+        description="who compacts memory at a fault; auto takes defer+madvise where free memory has room for huge pages (SIZE on each node), else defer; null = leave alone",
+        json_schema_extra={
+            "want": "auto, auto:SIZE such as auto:64GiB, always, defer, defer+madvise, madvise or never, or null"
+        },
     )
     shmem: Literal["always", "within_size", "advise", "never", "deny", "force"] | None = Field(
         default=None, description="huge pages of memfd and shared anonymous memory, not of /dev/shm; null = leave alone"

@@ -40,7 +40,7 @@ __all__ = ["Context", "OpenSession", "origin_of", "read_origin"]
 class Context:
     """One run of the program: flags, environment and streams in; documents and an exit code out.
 
-    `flags` may come from a line that did not parse; `parsed_flags` are what the parser took and replace them when the
+    `argv` is the line as it was typed, for what tells a person to type it again. `flags` may come from a line that did not parse; `parsed_flags` are what the parser took and replace them when the
     command starts. `subject` is the plan or run id that log lines carry; a command may set it. `open_session` replaces the
     host that tune changes, for tests.
     """
@@ -52,6 +52,7 @@ class Context:
     stderr: TextIO
     parsed_flags: GlobalFlags = field(default_factory=GlobalFlags)
     command: str = ""
+    argv: tuple[str, ...] = ()
     subject: str | None = None
     causes: list[ExitCode] = field(default_factory=list)
     emitted: bool = False
@@ -99,6 +100,12 @@ class Context:
         from hicachectl.tune_session import live_session
 
         return live_session(self, state_dir, online, plans)
+
+    def again(self, *more: str) -> str:
+        """The line that was typed, with more words behind it, quoted for a shell. Pure."""
+        import shlex
+
+        return shlex.join(["hicachectl", *self.argv, *more])
 
     @property
     def debug(self) -> bool:

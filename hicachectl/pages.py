@@ -140,10 +140,10 @@ PAGES: dict[str, Page] = {
     "tune unit": Page(
         (
             Example("hicachectl tune unit /etc/hicachectl/plan.json", "files that keep a plan over boots"),
-            Example("hicachectl tune unit plan.json --engine sglang.service", "applied before this unit may start"),
-            Example("hicachectl tune unit plan.json -o json", "for a program"),
+            Example("hicachectl tune unit plan.json --engine sglang.service", "applied before this unit starts"),
+            Example("hicachectl tune unit plan.json --output-dir boot", "as files in a folder"),
         ),
-        exits=(0, 1, 2, 4),
+        exits=(0, 1, 2, 4, 8),
     ),
     "tune recipe": Page(
         (

@@ -80,13 +80,16 @@ def apply_data(report: ApplyReport, *, dry_run: bool = False) -> dict[str, Any]:
     }
 
 
-def verify_data(report: VerifyReport, skipped: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
-    """The document `tune-verify/1`. `skipped` are items that the plan itself left out, each with its reason."""
+def verify_data(
+    report: VerifyReport, skipped: Sequence[tuple[str, str]] = (), moved: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The document `tune-verify/1`. `skipped` are items that the plan itself left out, each with its reason; `moved` says what makes this another host than its."""
     return {
         "against": report.against,
         "counts": {verdict.value: report.count(verdict) for verdict in Verdict},
         "items": [_checked(item) for item in report.items],
         "skipped": [{"id": name, "reason": reason} for name, reason in skipped],
+        "moved": list(moved),
     }
 
 
@@ -107,9 +110,19 @@ def runs_data(folder: str, states: Sequence[RunState], *, current: str | None = 
     return {
         "state_dir": folder,
         "current": current,
-        "current_reason": None if current else "nothing of tune is in place on this boot",
+        "current_reason": None if current else _why_none(states),
         "runs": [plain(state) for state in states],
     }
+
+
+def _why_none(states: Sequence[RunState]) -> str:
+    """Why no run is in place: none was made, or how the last one ended."""
+    if not states:
+        return "no run is recorded in this folder"
+    last = states[-1]
+    if last.expired:
+        return f"the last run, {last.run_id}, was made in another boot"
+    return f"the last run, {last.run_id}, has nothing in place: {last.outcome.value}"
 
 
 def _outcome(outcome: ItemOutcome) -> dict[str, Any]:

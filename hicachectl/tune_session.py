@@ -10,28 +10,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hicachectl import __version__
+from hicachectl.errors import HicacheError
+from hicachectl.tuning.access import read_doors
+from hicachectl.tuning.choices import Choices
 from hicachectl.tuning.holders import gate
+from hicachectl.tuning.host.read import read_machine
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.kernel import Kernel, LiveKernel
 from hicachectl.tuning.knobs import Knob
 from hicachectl.tuning.knobs.recipe import RecipeKnob
 from hicachectl.tuning.knobs.table import MEMORY_KNOBS
+from hicachectl.tuning.knobs.thp import DEFRAG, settle
 from hicachectl.tuning.proofs import prove_effect
 from hicachectl.tuning.prove import PROBES, Prover
-from hicachectl.tuning.recipe_load import load_recipes
+from hicachectl.tuning.recipe_load import RECIPES_FOLDER, load_recipes
 from hicachectl.tuning.session import Session
+from hicachectl.tuning.sight import Sight
 from hicachectl.tuning.state import DEFAULT_STATE_DIR, StateDir
 
 if TYPE_CHECKING:
     from hicachectl.context import Context
 
-__all__ = ["live_session", "make_session", "recipe_words", "utc_now", "who_calls"]
+__all__ = ["live_session", "make_session", "recipe_problems", "recipe_words", "settled", "utc_now", "who_calls"]
 
 
 def live_session(cli: Context, state_dir: Path | None, online: bool, plans: bool) -> Session:
     """Make the session of the host the command line looks at. Reads recipes where it `plans`, and nothing else yet.
 
-    Raises ProfileError for a recipe that is wrong, UsageError for a --root that is none.
+    Raises UsageError for a --root that is none.
     """
     root = cli.host_root()
     return make_session(root, LiveKernel(root), StateDir(state_dir or DEFAULT_STATE_DIR), online=online, plans=plans)
@@ -42,9 +48,9 @@ def make_session(
 ) -> Session:
     """Make a session on any root with any kernel. Reads the recipes below the root, where it is to plan.
 
-    Raises ProfileError, PermissionDenied.
+    A vendor's recipe that is wrong is left out, so that it stops nothing it is not about: `recipe_problems` tells of it.
     """
-    recipes = load_recipes(root=root) if plans else ()
+    recipes = load_recipes(root=root, on_problem=lambda problem: None) if plans else ()
     knobs: tuple[Knob, ...] = (*MEMORY_KNOBS, *map(RecipeKnob, recipes)) if plans else ()
     return Session(
         root=root,
@@ -61,6 +67,21 @@ def make_session(
         observe=lambda item: prove_effect(item, root),
         measure=Prover().measure if PROBES else None,
     )
+
+
+def recipe_problems(root: HostRoot) -> tuple[HicacheError, ...]:
+    """Return what is wrong with the vendor recipes of a host, a problem a file that was left out. Reads files."""
+    found: list[HicacheError] = []
+    if root.exists(str(RECIPES_FOLDER)):
+        load_recipes(root=root, on_problem=found.append)
+    return tuple(found)
+
+
+def settled(session: Session, choices: Choices) -> Choices:
+    """Return the choices with what the host itself decides settled, so that the saved plan asks nobody again. Reads the host."""
+    target = DEFRAG.target
+    sight = Sight(read_machine(session.root), {}, doors=read_doors(session.root, [target]))
+    return settle(choices, sight)
 
 
 def recipe_words(session: Session) -> dict[str, tuple[str, str]]:

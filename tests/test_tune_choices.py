@@ -56,7 +56,7 @@ def test_a_value_comes_from_flag_variable_file_named_profile_and_base_in_this_or
     assert (base.profile, base.wanted["thp.enabled"].value) == ("kv-host", "madvise")
     assert base.wanted["thp.enabled"].origin.startswith("kv-host.yaml:")
     named = choices(tmp_path, profile=str(mine))
-    assert (named.profile, named.revision, named.origins["base"]) == ("mine", 7, "kv-host rev 1")
+    assert (named.profile, named.revision, named.origins["base"]) == ("mine", 7, "kv-host rev 2")
     assert (named.wanted["thp.enabled"].value, named.wanted["thp.enabled"].reason) == ("never", "this host must not")
     text = "tune: {thp: {enabled: always}}\n"
     assert choices(tmp_path, text, profile=str(mine)).wanted["thp.enabled"].origin == f"{tmp_path}/hicache.yaml:1"
@@ -123,3 +123,20 @@ def test_what_a_remedy_tells_to_set_is_a_key() -> None:
     for knob in (*(k.name for k in MEMORY_KNOBS if k.name != "thp.size"), "thp.size.64kB", *KEY_OF_KNOB):
         (key,) = (word for word in leave_alone(knob).split() if word.startswith("tune."))
         assert key in catalogue(), knob
+
+
+@pytest.mark.parametrize("word", ["auto", "auto:64GiB", "defer"])
+def test_defrag_takes_auto_with_and_without_a_size(tmp_path: Path, word: str) -> None:
+    assert choices(tmp_path, thp__defrag=word).wanted["thp.defrag"].value == word
+
+
+@pytest.mark.parametrize("word", ["auto:", "auto:much", "auto:-1", "sometimes"])
+def test_defrag_takes_nothing_else(tmp_path: Path, word: str) -> None:
+    with pytest.raises(UsageError, match=r"tune\.thp\.defrag is"):
+        choices(tmp_path, thp__defrag=word)
+
+
+def test_the_base_profile_lets_room_decide_and_huge_pages_follow_the_file_above(tmp_path: Path) -> None:
+    wanted = choices(tmp_path).wanted
+    assert wanted["thp.defrag"].value == "auto"
+    assert wanted["thp.size.2048kB"].value == "inherit"

@@ -103,7 +103,7 @@ _HYGON = Checklist(
         "fill in its blanks from the document, with its name under source",
         "hicachectl tune recipe validate hygon-write-order.yaml",
         "sudo install -D -o root -g root -m 0644 hygon-write-order.yaml -t /etc/hicachectl/recipes.d",
-        "hicachectl tune plan --recipes hygon-write-order --output-file plan.json",
+        "sudo hicachectl tune plan --recipes hygon-write-order --output-file plan.json",
         "sudo hicachectl tune apply plan.json --prove",
     ),
 )
@@ -141,7 +141,7 @@ _KUNLUN = Checklist(
         ),
     ),
     (
-        "hicachectl tune plan --only pcie.ido-request --output-file plan.json",
+        "sudo hicachectl tune plan --only pcie.ido-request --output-file plan.json",
         "sudo hicachectl tune apply plan.json --prove",
         "hicachectl tune recipe checklist hygon",
     ),

@@ -143,6 +143,11 @@ class Risk:
         """Whether it changes what may overtake what. Pure."""
         return "data-ordering" in self.hazards
 
+    @property
+    def must_rest(self) -> bool:
+        """Whether a process that holds an accelerator keeps it from being written: packet order, or quiesce: required. Pure."""
+        return self.ordering or self.quiesce == "required"
+
 
 @dataclass(frozen=True, slots=True)
 class Report:

@@ -82,7 +82,10 @@ class Fields:
             return None
         value = as_number(self.values[key])
         if value is None or not low <= value <= high:
-            self.wrong(key, f"{key} is {self.values[key]!r}, not a number from {low:#x} to {high:#x}")
+            text = str(self.values[key]).lower()
+            hint = f"{key}: 0x{text}" if re.fullmatch(r"(?=.*[a-f])[0-9a-f]{1,16}", text) else None
+            what = f"{key} is {self.values[key]!r}, not a number from {low:#x} to {high:#x}"
+            self.wrong(key, f"{what}: hex begins with 0x" if hint else what, hint=hint)
             return None
         return value
 

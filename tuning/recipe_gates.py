@@ -5,6 +5,7 @@ Each gate returns a verdict: skip or report-only with its reason and remedy, or 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from hicachectl.tuning.choices import Choices
@@ -62,7 +63,7 @@ def hidden(recipe: Recipe, machine: Machine, place: Place | None = None, *, in_g
             ItemKind.REPORT,
             f"this is a virtual machine ({machine_word}): what it shows of a register need not be the hardware's",
             "run it on the host of this machine, or plan with --in-guest when its devices are passed through",
-            "HC-CONTAINER",
+            "HC-GUEST",
         )
     if container not in (None, "none"):
         return because(
@@ -101,7 +102,7 @@ def no_value(reason: str) -> Verdict:
         return because(ItemKind.SKIP, reason, "sudo lspci -vv; dmesg tells why it went", "HC-DEVICE-GONE")
     if reason in ("permission denied", "Permission denied"):
         return because(ItemKind.SKIP, f"it could not be read: {reason}", "sudo hicachectl tune plan", "HC-NEED-ROOT")
-    return because(ItemKind.SKIP, f"it could not be read: {reason}", "none is known here")
+    return because(ItemKind.SKIP, f"it could not be read: {reason}", _what_helps(reason))
 
 
 def relaxed_ordering(machine: Machine, place: Place, wanted: Value, seen: Value) -> Verdict | None:
@@ -150,6 +151,9 @@ def may_write(recipe: Recipe, machine: Machine, choices: Choices, place: Place, 
             "boot without lockdown (Secure Boot sets it), or set it in the firmware",
             "HC-UNSUPPORTED",
         )
+    busy = None if recipe.wants(Precheck.TRANSACTIONS_PENDING) is None else _busy(place.device)
+    if busy is not None:
+        return because(ItemKind.SKIP, busy, "stop what uses the device, then plan again: hicachectl tune plan")
     if recipe.wants(Precheck.ISOLATION_LOSS_ALLOWED) is not None:
         if not choices.allow_isolation_loss:
             return because(
@@ -171,6 +175,30 @@ def may_write(recipe: Recipe, machine: Machine, choices: Choices, place: Place, 
 
 
 # -- helpers --------------------------------------------------------------------------------------------------------------
+
+
+def _what_helps(reason: str) -> str:
+    """Return what a reason itself names in brackets, `(sudo modprobe msr)`, `(boot with ...)`; else what fits it."""
+    named = re.search(r"\(((?:sudo|boot with) [^()]*)\)$", reason)
+    if named is not None:
+        return named[1]
+    if "needs root" in reason:
+        return "sudo hicachectl tune plan"
+    if "live host only" in reason:
+        return "run it on the host itself, without --root"
+    if "not a file of ours" in reason:
+        return "move that file away, or set the parameter in it by hand"
+    return "none is known here"
+
+
+def _busy(device: PciDevice | None) -> str | None:
+    """Say why the recipe's transactions_pending: 0 does not hold; what could not be read does not hold either."""
+    if device is None:
+        return None
+    pending = device.config.transactions_pending
+    if pending.value is None:
+        return f"whether transactions are pending could not be read: {pending.reason}"
+    return "transactions are pending: the device is at work" if pending.value else None
 
 
 def _root_port(machine: Machine, device: PciDevice | None) -> PciDevice | None:

@@ -14,10 +14,10 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from hicachectl.errors import PermissionDenied, ProfileError, UsageError
+from hicachectl.errors import HicacheError, PermissionDenied, ProfileError, UsageError
 from hicachectl.profiles import recipe_data, recipe_names
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.recipe import Recipe
@@ -39,21 +39,29 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def load_recipes(
-    folder: Path | None = RECIPES_FOLDER, *, root: HostRoot | None = None, owner: int = 0
+    folder: Path | None = RECIPES_FOLDER,
+    *,
+    root: HostRoot | None = None,
+    owner: int = 0,
+    on_problem: Callable[[HicacheError], None] | None = None,
 ) -> tuple[Recipe, ...]:
     """Return the shipped recipes, then those of a folder by file name. Reads files, changes nothing.
 
     `folder` lies below `root` (the live host unless given); one that is not there holds none, and None asks for the
     shipped ones alone. `owner` is the uid files must belong to. A file that has the id or the knob of another one is
     refused: a vendor's recipe never replaces a shipped one, for the plan would look the same.
-    Raises ProfileError (file:line, or the file with owner and mode), PermissionDenied where a file may not be read.
+    Raises ProfileError (file:line, or the file with owner and mode), PermissionDenied where a file may not be read; with
+    `on_problem` that is called instead, and the file, or the folder, is left out.
     """
+    tell = on_problem or _raise
     recipes = list(load_shipped())
     if folder is not None:
-        at = (root or HostRoot()).at(str(folder))
-        recipes += [_sound(data, name) for name, data in _vendor_files(at, owner)]
-    for problem in doubles(recipes):
-        raise problem
+        for recipe in _vendors((root or HostRoot()).at(str(folder)), owner, tell):
+            problems = list(doubles([*recipes, recipe]))
+            if problems:
+                tell(problems[0])
+            else:
+                recipes.append(recipe)
     return tuple(recipes)
 
 
@@ -150,8 +158,27 @@ def _sound(data: bytes, name: str, *, shipped: bool = False) -> Recipe:
     return recipe
 
 
-def _vendor_files(folder: Path, owner: int) -> list[tuple[str, bytes]]:
-    """Read every .yaml and .yml of the folder, hidden files aside."""
+def _raise(error: HicacheError) -> None:
+    raise error
+
+
+def _vendors(folder: Path, owner: int, tell: Callable[[HicacheError], None]) -> list[Recipe]:
+    """Read every .yaml and .yml of the folder, hidden files aside, and hand each problem to `tell`."""
+    try:
+        names = _vendor_names(folder, owner)
+    except HicacheError as error:
+        tell(error)
+        return []
+    found = []
+    for name in names:
+        try:
+            found.append(_sound(_vendor_file(folder, name, owner), str(folder / name)))
+        except HicacheError as error:
+            tell(error)
+    return found
+
+
+def _vendor_names(folder: Path, owner: int) -> list[str]:
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -161,7 +188,20 @@ def _vendor_files(folder: Path, owner: int) -> list[tuple[str, bytes]]:
     try:
         _check_trust(os.fstat(handle), folder, owner, folder=True)
         names = sorted(n for n in os.listdir(handle) if n.endswith((".yaml", ".yml")) and not n.startswith("."))
-        return [(str(folder / name), read_trusted(handle, name, folder, owner)) for name in names]
+        return names
+    finally:
+        os.close(handle)
+
+
+def _vendor_file(folder: Path, name: str, owner: int) -> bytes:
+    """Read one file through its folder, which is checked again: between two looks it may have become another one."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        raise _unreadable(error, folder) from error
+    try:
+        _check_trust(os.fstat(handle), folder, owner, folder=True)
+        return read_trusted(handle, name, folder, owner)
     finally:
         os.close(handle)
 

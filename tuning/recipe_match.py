@@ -21,6 +21,8 @@ __all__ = ["Place", "Places", "find_places", "fits_pattern", "kernel_numbers", "
 
 _AMD_NODE, _MOST_NODES = "0000:00:{:02x}.0", 8
 _NODE_VENDORS = ("1022", "1d94")
+_NOT_KNOWN, _NOT_LISTED = "is not known", "could not be listed"
+"""In the reasons of this file: what decides was not read."""
 _LOCKDOWN_MISSING = "no such file"
 """Reason of a kernel that has no lockdown at all."""
 
@@ -46,21 +48,25 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The places of a recipe on a host. `no_write` says why nothing may be written there although all may be read."""
+    """The places of a recipe on a host. `no_write` says why nothing may be written there although all may be read.
+
+    `undecided`: there is no place because what decides could not be read, so it may be the recipe's machine all the same.
+    """
 
     places: tuple[Place, ...]
     why_not: str | None = None
     no_write: str | None = None
+    undecided: bool = False
 
 
 def find_places(recipe: Recipe, machine: Machine) -> Places:
     """Return where a recipe applies on a machine. Pure. Places keep the order of the machine's functions, sockets or CPUs."""
     why = _cpu_differs(recipe.match.cpu, machine) or _kernel_too_old(recipe.match.kernel.oldest, machine.host.kernel)
     if why is not None:
-        return Places((), why)
+        return Places((), why, undecided=_NOT_KNOWN in why)
     places, why = _places(recipe, machine)
     if not places:
-        return Places((), why)
+        return Places((), why, undecided=any(word in (why or "") for word in (_NOT_KNOWN, _NOT_LISTED)))
     writes = recipe.reach.method in REGISTER_METHODS and not recipe.reports_only
     return Places(places, None, _locked(recipe.match.kernel.lockdown or ("none",) * writes, machine.host.lockdown))
 
@@ -109,14 +115,14 @@ def _cpu_differs(wanted: CpuMatch, machine: Machine) -> str | None:
     host = machine.host
     if wanted.vendors:
         if host.cpu_vendor.value is None:
-            return f"the CPU's vendor is not known ({host.cpu_vendor.reason})"
+            return f"the CPU's vendor {_NOT_KNOWN} ({host.cpu_vendor.reason})"
         if host.cpu_vendor.value not in wanted.vendors:
             return f"the CPU is {host.cpu_vendor.value}, the recipe is for {' or '.join(wanted.vendors)}"
     for name, fact, ranges in (("family", host.cpu_family, wanted.families), ("model", host.cpu_model, wanted.models)):
         if not ranges:
             continue
         if fact.value is None:
-            return f"the CPU's {name} is not known ({fact.reason})"
+            return f"the CPU's {name} {_NOT_KNOWN} ({fact.reason})"
         if not any(low <= fact.value <= high for low, high in ranges):
             allowed = ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
             return f"the CPU's {name} is {fact.value}, the recipe is for {allowed}"
@@ -128,7 +134,7 @@ def _kernel_too_old(oldest: tuple[int, ...], kernel: Fact[str]) -> str | None:
         return None
     numbers = kernel_numbers(kernel.value) if kernel.value is not None else None
     if numbers is None:
-        return f"the kernel's version is not known ({kernel.reason or kernel.value})"
+        return f"the kernel's version {_NOT_KNOWN} ({kernel.reason or kernel.value})"
     wanted = ".".join(map(str, oldest))
     return f"the kernel is {kernel.value}, the recipe needs {wanted} or newer" if numbers < oldest else None
 
@@ -156,12 +162,12 @@ def _places(recipe: Recipe, machine: Machine) -> tuple[tuple[Place, ...], str | 
         return (Place(None),), None
     if scope is Scope.PER_CPU:
         cpus = sorted({cpu for node in machine.numa.nodes for cpu in node.cpus.value or ()})
-        return tuple(Place(f"cpu{cpu}", cpu=cpu) for cpu in cpus), "no online CPU could be listed"
+        return tuple(Place(f"cpu{cpu}", cpu=cpu) for cpu in cpus), f"no online CPU: they {_NOT_LISTED}"
     if recipe.reach.method is Method.SMN_DEBUGFS:
         return _amd_nodes(recipe, machine), f"no node of AMD or Hygon is on the PCI bus ({_AMD_NODE.format(0x18)})"
     sockets = machine.numa.socket_cpus
     if not sockets.value:
-        return (), f"the CPUs of each socket are not known ({sockets.reason or 'none listed'})"
+        return (), f"which CPUs are a socket's {_NOT_KNOWN} ({sockets.reason or 'none listed'})"
     if scope is Scope.PER_SOCKET:
         return tuple(Place(f"socket{i}", socket=i, cpu=min(cpus)) for i, cpus in enumerate(sockets.value) if cpus), None
     return tuple(
@@ -246,7 +252,7 @@ def _nothing(pci: PciMatch | None, machine: Machine) -> str:
     """Say that no function is of the recipe's kind, by what it asks for."""
     listed = machine.listed.get("devices")
     if listed is not None and not listed.is_known:
-        return f"the PCI functions could not be listed ({listed.reason})"
+        return f"the PCI functions {_NOT_LISTED} ({listed.reason})"
     if pci is None:
         return "the recipe names no PCI function"
     parts = [" or ".join(pci.kinds)] if pci.kinds else []

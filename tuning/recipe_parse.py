@@ -22,6 +22,7 @@ _KEYS = (
 )  # fmt: skip
 _NEEDED = ("schema", "id", "title", "status", "match", "access", "write", "verify", "revert", "risk", "source")
 _ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+")
+_DATE = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])", re.ASCII)
 _KNOB = re.compile(r"[a-z][a-z0-9]*\.[a-z0-9]+([.-][a-z0-9]+)*")
 
 
@@ -109,7 +110,7 @@ def _sources(all_: Fields, status: str | None) -> tuple[Source, ...]:
     for entry in all_.sections("source", ("kind", "ref", "checked"), ("kind", "ref", "checked")):
         kind = entry.text("kind", ("code", "document", "thread", "measurement", "specification"))
         ref, checked = entry.text("ref"), entry.text("checked")
-        if checked is not None and not re.fullmatch(r"\d{4}-\d\d-\d\d", checked, re.ASCII):
+        if checked is not None and not _DATE.fullmatch(checked):
             entry.wrong("checked", f"checked is {checked!r}, not a date such as 2026-11-29")
         if kind and ref and checked:
             found.append(Source(kind, ref, checked))

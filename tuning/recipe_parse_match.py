@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 
 from hicachectl.tuning.host.model import SlotKind
 from hicachectl.tuning.recipe import CpuMatch, KernelMatch, Match, PciMatch
@@ -47,7 +48,13 @@ def _vendors(cpu: Fields) -> tuple[str, ...]:
     text = cpu.text("vendor")
     if text in (None, "any"):
         return ()
-    return tuple(_CPU_VENDORS.get(word.strip().lower(), word.strip()) for word in str(text).split("|"))
+    found = tuple(_CPU_VENDORS.get(word.strip().lower(), word.strip()) for word in str(text).split("|"))
+    strange = [word for word in found if word not in _CPU_VENDORS.values()]
+    if strange:
+        near = get_close_matches(strange[0], (*_CPU_VENDORS, *_CPU_VENDORS.values()), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else None
+        cpu.wrong("vendor", f"vendor is {strange[0]!r}, not any, {', '.join(_CPU_VENDORS)}", hint=hint)
+    return found
 
 
 def _ranges(cpu: Fields, key: str) -> tuple[tuple[int, int], ...]:

@@ -8,7 +8,7 @@ from hicachectl.errors import ProfileError
 from hicachectl.tuning.item import ReadBack
 from hicachectl.tuning.recipe import REGISTER_METHODS, Effect, Precheck, Reach
 from hicachectl.tuning.recipe_fields import Fields, as_number
-from hicachectl.tuning.recipe_rules import broken_rules
+from hicachectl.tuning.recipe_rules import broken_rules, unfit_text
 from hicachectl.tuning.target import METHODS_THAT_REPORT, Value
 
 __all__ = ["Write", "parse_read_mask", "parse_verify", "parse_write"]
@@ -41,7 +41,9 @@ def parse_write(all_: Fields, reach: Reach | None, prechecks: tuple[tuple[Preche
     if not register:
         text = write.text("value")
         words = _words(all_, reach, None) or ((("on", text),) if text is not None else ())
-        if text is not None and text not in [value for _, value in words]:
+        if text is not None and (unfit := unfit_text(reach.method, text)) is not None:
+            write.wrong("value", f"value is {text!r}: {unfit}")
+        elif text is not None and text not in [value for _, value in words]:
             all_.wrong("words", f"value {text!r} has no word")
         return Write(None, text, 0, words)
     mask, value = write.number("mask", 1, _MAX_U64), write.number("value", 0, _MAX_U64)
@@ -55,7 +57,7 @@ def parse_write(all_: Fields, reach: Reach | None, prechecks: tuple[tuple[Preche
             where = ("access", key) if key in ("offset", "width") else ("write",)
             all_.problems.append(ProfileError(what, where=all_.doc.where(where)))
     words = _words(all_, reach, mask) or (("on", value),)
-    if value not in [known for _, known in words]:
+    if not value & ~mask and value not in [known for _, known in words]:
         all_.wrong("words", f"value {value:#06x} of write has no word")
     return Write(mask, value, forbidden, words)
 
@@ -76,7 +78,10 @@ def _words(all_: Fields, reach: Reach | None, mask: int | None) -> tuple[tuple[s
             if value is None or value < 0 or (mask is not None and value & ~mask):
                 value = None
         where = all_.doc.where(("words", word))
-        if value is None:
+        strange = unfit_text(reach.method, value) if isinstance(value, str) else None
+        if strange is not None:
+            all_.problems.append(ProfileError(f"word {word!r} is {value!r}: {strange}", where=where))
+        elif value is None:
             inside = f" inside the mask {mask:#06x}" if mask is not None else ""
             all_.problems.append(ProfileError(f"word {word!r} is {raw!r}, not a value{inside}", where=where))
         elif value in [known for _, known in found]:

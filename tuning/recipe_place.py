@@ -9,17 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hicachectl.tuning.host.model import PciDevice
-from hicachectl.tuning.host.pcie_caps import NEEDS_ROOT
+from hicachectl.tuning.host.pcie_caps import NEEDS_ROOT, NO_ACCESS_CONTROL
 from hicachectl.tuning.item import ItemKind
 from hicachectl.tuning.recipe import Precheck, Recipe
 from hicachectl.tuning.recipe_gates import Verdict, because, no_value
 from hicachectl.tuning.recipe_match import Place
+from hicachectl.tuning.recipe_rules import ACCESS_CONTROL_BYTES, EXPRESS_BYTES
 from hicachectl.tuning.target import Method, Register, Target, unit_offset
 
 __all__ = ["Spot", "locate"]
 
-_EXPRESS_BYTES = 0x3C
-"""Length of a version 2 PCI Express capability (Linux include/uapi/linux/pci_regs.h, PCI_CAP_EXP_ENDPOINT_SIZEOF_V2)."""
+_EXTENDED, _WHOLE = 0x100, 4096
+"""Where extended config space begins, and its end."""
 _DEBUGFS_SMN = "/sys/kernel/debug/x86/amd_smn/value"
 """The kernel's door to SMN (docs/facts.md#smn)."""
 _HSMP_DEVICE = "/dev/hsmp"
@@ -119,6 +120,11 @@ def _in_config(recipe: Recipe, device: PciDevice) -> Spot:
                 "the recipe must count from it: anchor: {cap: 0x10}",
             )
         )
+    isolating = None if recipe.reports_only else _meets_access_control(recipe, device, first, n_bytes)
+    if isolating is not None:
+        return _not(
+            because(ItemKind.SKIP, isolating, "the recipe must count from it: method: pci-ecap, anchor: {ecap: 0x0d}")
+        )
     path = f"/sys/bus/pci/devices/{device.address}/config"
     return Spot(Target(reach.method, path, Register(first, reach.width, recipe.mask, recipe.forbidden)))
 
@@ -126,8 +132,27 @@ def _in_config(recipe: Recipe, device: PciDevice) -> Spot:
 def _meets_express(recipe: Recipe, device: PciDevice, first: int, n_bytes: int) -> bool:
     """Whether a register counted from the start would be one of the PCI Express capability, whose rules it then evades."""
     at = device.config.express_at
-    anchored = recipe.reach.capability is not None or recipe.reach.extended is not None
-    return not anchored and at is not None and first < at + _EXPRESS_BYTES and first + n_bytes > at
+    return _is_bare(recipe) and at is not None and first < at + EXPRESS_BYTES and first + n_bytes > at
+
+
+def _meets_access_control(recipe: Recipe, device: PciDevice, first: int, n_bytes: int) -> str | None:
+    """Say why a register counted from the start may be one that isolates devices, None when it is not: its flag would be evaded."""
+    config = device.config
+    at, end = config.acs_at, first + n_bytes
+    if not _is_bare(recipe) or end <= _EXTENDED:
+        return None
+    if at is None:
+        read = config.acs_control.reason == NO_ACCESS_CONTROL and (config.readable_bytes.value or 0) >= _WHOLE
+        return (
+            None if read else f"register {first:#x}: where access control is was not read ({config.acs_control.reason})"
+        )
+    if first < at + ACCESS_CONTROL_BYTES and end > at:
+        return f"register {first:#x} lies in or right behind the function's access control capability at {at:#x}"
+    return None
+
+
+def _is_bare(recipe: Recipe) -> bool:
+    return recipe.reach.capability is None and recipe.reach.extended is None
 
 
 def _not(verdict: Verdict) -> Spot:

@@ -6,24 +6,32 @@ by writing 1, so a write must never reach it; bit 15 of Device Control starts a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from hicachectl.tuning.recipe import REGISTER_METHODS, Match, Precheck, Reach, Scope
-from hicachectl.tuning.target import METHODS_THAT_REPORT, Method, Value
+from hicachectl.tuning.target import HUGE_WORDS, METHODS_THAT_REPORT, PARAMETER_VALUE, Method, Value
 
 __all__ = [
     "ACCESS_CONTROL",
+    "ACCESS_CONTROL_BYTES",
     "DEVICE_CONTROL",
     "EXPRESS",
+    "EXPRESS_BYTES",
     "FUNCTION_RESET",
     "RESERVED_AREAS",
     "broken_rules",
     "never_written",
+    "register_name",
     "unfit",
+    "unfit_text",
 ]
 
 EXPRESS, ACCESS_CONTROL = 0x10, 0x0D
 """Ids of the PCI Express capability (PCI_CAP_ID_EXP) and of access control services (PCI_EXT_CAP_ID_ACS)."""
+EXPRESS_BYTES, ACCESS_CONTROL_BYTES = 0x3C, 0x28
+"""Length of a version 2 PCI Express capability (PCI_CAP_EXP_ENDPOINT_SIZEOF_V2), and of access control with its longest
+vector: eight bytes and 256 bits (PCI_ACS_EGRESS_CTL_V). Both of Linux include/uapi/linux/pci_regs.h."""
 DEVICE_CONTROL = 0x08
 """PCI_EXP_DEVCTL."""
 FUNCTION_RESET = 0x8000
@@ -62,14 +70,40 @@ _WIDTHS = {
 _OFFSETS = {
     Method.PCI_CONFIG: 4095, Method.PCI_ECAP: 4095, Method.MSR: 0xFFFFFFFF, Method.SMN_DEBUGFS: 0xFFFFFFFF, Method.HSMP: 0xFF,
 }  # fmt: skip
+_NAMES = {0x08: "Device Control", 0x10: "Link Control", 0x28: "Device Control 2"}
 _HSMP_PAIRED = (0x12,)
 """HSMP messages that set something another message reads back: only these can be journalled (docs/facts.md#hsmp)."""
+
+
+def register_name(reach: Reach) -> str | None:
+    """Return what a register of a known capability is called, None for others. Pure.
+
+    Source: Linux include/uapi/linux/pci_regs.h (PCI_EXP_DEVCTL, PCI_EXP_LNKCTL, PCI_EXP_DEVCTL2, PCI_ACS_CTRL).
+    """
+    if reach.capability == EXPRESS:
+        return _NAMES.get(reach.offset or 0)
+    return "ACS Control" if (reach.extended, reach.offset) == (ACCESS_CONTROL, 0x06) else None
 
 
 def never_written(reach: Reach, forbidden: int) -> int:
     """Return the bits that every write of a recipe forces to 0: its own, and the reset bit at Device Control. Pure."""
     at_control = reach.capability == EXPRESS and reach.offset == DEVICE_CONTROL
     return forbidden | (FUNCTION_RESET if at_control else 0)
+
+
+def unfit_text(method: Method, text: str) -> str | None:
+    """Say what is wrong with a text that would be written, None when nothing is. Pure.
+
+    A mount option ends at a comma and a line of modprobe.d at a blank: what stands behind would be another option.
+
+    >>> unfit_text(Method.MOUNT, "advise,size=1k")
+    'a mount takes never, always, within_size or advise'
+    """
+    if method is Method.MOUNT:
+        return None if text in HUGE_WORDS else f"a mount takes {', '.join(HUGE_WORDS[:-1])} or {HUGE_WORDS[-1]}"
+    if method is Method.MODULE_PARAM and not re.fullmatch(PARAMETER_VALUE, text, re.ASCII):
+        return "a parameter takes one word of letters, digits and _ . , : ; = + * / @ % -"
+    return None if text.isprintable() else "it must be one line without control characters"
 
 
 def unfit(reach: Reach) -> Iterator[tuple[str, str]]:
@@ -85,8 +119,12 @@ def unfit(reach: Reach) -> Iterator[tuple[str, str]]:
     elif reach.width is not None and reach.offset is not None:
         if reach.offset > _OFFSETS[method]:
             yield "offset", f"offset is {reach.offset:#x}, past {_OFFSETS[method]:#x}, the last of {method.value}"
-        if method in (Method.PCI_CONFIG, Method.PCI_ECAP) and reach.offset % (reach.width // 8):
+        apart = reach.instances if method is Method.SMN_DEBUGFS else ()
+        aligned = (Method.PCI_CONFIG, Method.PCI_ECAP, Method.SMN_DEBUGFS)
+        if method in aligned and reach.offset % (reach.width // 8):
             yield "offset", f"offset {reach.offset:#x} is not aligned to its width of {reach.width} bits"
+        elif any(distance % (reach.width // 8) for distance in apart):
+            yield "instances", f"a distance in instances is not a multiple of {reach.width // 8} bytes"
     if method is Method.PCI_ECAP and reach.extended is None:
         yield "anchor", "pci-ecap counts from an extended capability: anchor: {ecap: 0x0d}"
     if method is Method.PCI_CONFIG and reach.extended is not None:
@@ -168,7 +206,17 @@ def broken_rules(
         for at, bits, why in _ONLY_READ:
             if mask << 8 * first & bits << 8 * at:
                 yield "mask", f"{why} ({bits:#06x} at {at:#04x}): write: null"
+        if last >= EXPRESS_BYTES:
+            yield (
+                "offset",
+                f"{first:#x} lies past the PCI Express capability, whose last byte is {EXPRESS_BYTES - 1:#x}",
+            )
     elif reach.extended == ACCESS_CONTROL:
+        if last >= ACCESS_CONTROL_BYTES:
+            yield (
+                "offset",
+                f"{first:#x} lies past the access control capability, of at most {ACCESS_CONTROL_BYTES} bytes",
+            )
         if first <= 0x05:
             yield "offset", f"{first:#04x} is read-only: the control register is at 0x06"
         if Precheck.ISOLATION_LOSS_ALLOWED not in checks:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hicachectl.errors import UsageError
+from hicachectl.errors import PlanStale, UsageError
 from hicachectl.tuning.access import read_target
 from hicachectl.tuning.apply import ApplyOptions, changes_until, check_plan
 from hicachectl.tuning.item import Item
@@ -16,7 +16,10 @@ from hicachectl.tuning.status import last_in_place
 from hicachectl.tuning.target import agrees
 from hicachectl.tuning.writing import same_bits
 
-__all__ = ["rehearse_apply", "rehearse_rollback"]
+__all__ = ["WOULD_CHANGE", "rehearse_apply", "rehearse_rollback"]
+
+WOULD_CHANGE = "dry run: it would be written"
+"""The reason of an item that the real apply would write."""
 
 
 def rehearse_apply(session: Session, plan: Plan, options: ApplyOptions) -> ApplyReport:
@@ -24,16 +27,18 @@ def rehearse_apply(session: Session, plan: Plan, options: ApplyOptions) -> Apply
 
     Raises what `Session.apply` raises before its first write, but for a lock that is held and a state folder that is full.
     """
+    session.refuse_open_run()
     check_plan(plan, session.plan(plan.choices), options, root=session.root)
     items = changes_until(plan, options.until)
     check_writes(items, root=session.root, kernel=session.kernel, refuse=session.refuse)
-    return ApplyReport("", plan.id, RunOutcome.NOTHING, tuple(_foreseen(session, item) for item in items))
+    return ApplyReport("", plan.id, RunOutcome.NOTHING, tuple(_foreseen(session, item, options) for item in items))
 
 
 def rehearse_rollback(session: Session, run_id: str | None, *, force: bool = False) -> RollbackReport:
     """Say for each value a run left in place what rollback would do, in its order. Reads the host, writes nothing.
 
-    UNDONE stands for what would be put back. Raises UsageError when there is no such run.
+    UNDONE stands for what would be put back; the outcome is PARTIAL where something could not be. Raises UsageError when
+    there is no such run, and PlanStale (HC-EXPIRED) when an earlier boot leaves nothing to put back, as rollback does.
     """
     states = session.states()
     if run_id is None:
@@ -50,17 +55,29 @@ def rehearse_rollback(session: Session, run_id: str | None, *, force: bool = Fal
     expired = next(state.expired for state in states if state.run_id == run_id)
     entries = sorted(still_in_place(read_journal(folder)), key=lambda entry: entry.record, reverse=True)
     items = tuple(_undo(session, entry, expired=expired and not entry.persistent, force=force) for entry in entries)
-    return RollbackReport(run_id, items, RunOutcome.NOTHING)
+    if items and all(undo.result is UndoResult.EXPIRED for undo in items):
+        raise PlanStale(
+            f"run {run_id} was made in another boot",
+            where=str(folder),
+            why=f"{len(items)} values it set do not outlive a boot; what is there now was set by this boot",
+            hint="hicachectl tune plan shows what differs now",
+            code="HC-EXPIRED",
+        )
+    left = any(undo.result is UndoResult.LEFT for undo in items)
+    return RollbackReport(run_id, items, RunOutcome.PARTIAL if left else RunOutcome.NOTHING)
 
 
-def _foreseen(session: Session, item: Item) -> ItemOutcome:
+def _foreseen(session: Session, item: Item, options: ApplyOptions) -> ItemOutcome:
     assert item.target is not None
     present = read_target(session.root, item.target)
     if present.value is None:
         return ItemOutcome(item, ItemResult.FAILED, None, f"it cannot be read: {present.reason}", None)
     if agrees(item.target, item.rule, item.wanted, present.value):
         return ItemOutcome(item, ItemResult.ALREADY, present.value, "it holds the wanted value already", None)
-    return ItemOutcome(item, ItemResult.NOT_TRIED, present.value, "dry run: it would be written", None)
+    if options.prove and item.probe and session.measure is None:
+        why = f"dry run: --prove needs the probe {item.probe}, which is not there; it would not be tried"
+        return ItemOutcome(item, ItemResult.NOT_TRIED, present.value, why, None)
+    return ItemOutcome(item, ItemResult.NOT_TRIED, present.value, WOULD_CHANGE, None)
 
 
 def _undo(session: Session, entry: Entry, *, expired: bool, force: bool) -> Undo:

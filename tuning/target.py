@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 __all__ = [
-    "ABSENT", "METHODS_THAT_REPORT", "Method", "Register", "Rule", "Target", "Value", "agrees", "all_ones", "show_value", "unit_offset",
-    "units_of",
+    "ABSENT", "HUGE_WORDS", "METHODS_THAT_REPORT", "PARAMETER_VALUE", "Method", "Register", "Rule", "Target", "Value", "agrees",
+    "all_ones", "show_value", "unit_offset", "units_of",
 ]  # fmt: skip
 
 Value = str | int
@@ -15,6 +15,11 @@ Value = str | int
 
 ABSENT = "(absent)"
 """What a file that we write whole reads as when it is not there: a value of its own, which a rollback puts back by removing it."""
+
+HUGE_WORDS = ("never", "always", "within_size", "advise")
+"""All that huge= of a tmpfs takes (Linux Documentation/admin-guide/mm/transhuge.rst, "Hugepages in tmpfs/shmem")."""
+PARAMETER_VALUE = r"[A-Za-z0-9_.,:;=+*/@%-]+"
+"""A module parameter's value as a pattern: one word, nothing that continues, quotes or comments a line (modprobe.d(5))."""
 
 
 class Method(str, Enum):

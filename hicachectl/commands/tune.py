@@ -1,12 +1,12 @@
 """`hicachectl tune`: host settings planned, applied, verified and rolled back. Alone it guides through all of it.
 
-This file holds the guide, `plan`, `show` and `unit`; `tune_apply.py` what writes, `tune_runs.py` what looks back.
+This file holds the guide, `plan` and `show`; `tune_apply.py` what writes, `tune_runs.py` what looks back, `tune_unit.py` what
+keeps a plan over boots.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hicachectl.commands import tune_apply, tune_runs
+from hicachectl.commands import tune_apply, tune_runs, tune_unit
 from hicachectl.context import Context, origin_of
-from hicachectl.envelope import Result, envelope
+from hicachectl.envelope import Diagnostic, Result, Severity, envelope
 from hicachectl.errors import ExitCode, UsageError
+from hicachectl.flags import Format
 from hicachectl.interrupt import asked_to_stop
 from hicachectl.profiles import profile_names
 from hicachectl.registry import PLANNED
@@ -111,7 +112,7 @@ def plan(
     only: OnlyOption = None,
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 3 when something would change.")] = False,
     thp_enabled: Annotated[Text, _set("--thp-enabled", "always, madvise or never.", _HUGE, "WORD")] = None,
-    thp_defrag: Annotated[Text, _set("--thp-defrag", "always, defer, defer+madvise, madvise or never.", _HUGE, "WORD")] = None,
+    thp_defrag: Annotated[Text, _set("--thp-defrag", "auto, auto:SIZE, always, defer, defer+madvise, madvise or never.", _HUGE, "WORD")] = None,
     thp_shmem: Annotated[Text, _set("--thp-shmem", "advise and others, for memfd and shared memory.", _HUGE, "WORD")] = None,
     thp_sizes: Annotated[Text, _set("--thp-sizes", "Single sizes, such as 64kB=madvise.", _HUGE, "SIZE=WORD,...")] = None,
     khugepaged_defrag: Annotated[Text, _set("--khugepaged-defrag", "1 lets khugepaged compact.", _HUGE, "0|1")] = None,
@@ -155,11 +156,14 @@ def plan(
     cli: Context = ctx.obj
     permissions = Permissions(bound, allow_isolation_loss, online, persist_files, in_guest)
     session = cli.tune_session(online=online)
-    made = session.plan(_choices(cli, session, flags, profile, tuple(only or ()), permissions))
+    made = _made(session, _choices(cli, session, flags, profile, tuple(only or ()), permissions))
     cli.subject = made.id
-    result = _plan_result(made, exit_code=exit_code)
+    result = _plan_result(session, made, exit_code=exit_code)
     origin = origin_of(session.root)
     saved = cli.output.save(envelope(result, origin)) if cli.output.file is not None else None
+
+    if saved is not None and cli.output.format in (Format.YAML, Format.TSV):
+        cli.note(f"{saved} is JSON, the one form that tune apply reads")
 
     def render(screen: Any, _: object) -> None:
         _draw_plan(cli, screen, session, made, saved=None if saved is None else str(saved))
@@ -190,41 +194,19 @@ def show(
     cli.subject = made.id
     session = cli.tune_session()
     moved = _moved(session, made)
-    steps = shell_steps(made)
+    steps = () if moved else shell_steps(made)  # commands for another host are not even printed
     data = show_data(made, moved, steps)
 
     def render(screen: Any, _: object) -> None:
         if as_shell:
             draw_shell(screen, made, steps, moved)
         else:
-            draw_plan(screen, PlanShown(made, moved=moved, saved=str(file), as_root=os.geteuid() == 0))
+            draw_plan(
+                screen,
+                PlanShown(made, moved=moved, saved=str(file), as_root=os.geteuid() == 0, recorded=cli.root is not None),
+            )
 
     cli.emit(Result("hicachectl.tune-show/1", data, facts=explained(data), rows="/steps"), render=render)
-
-
-@app.command()
-def unit(
-    ctx: typer.Context,
-    file: PlanFile,
-    engine: Annotated[
-        list[str] | None,
-        typer.Option("--engine", help="Unit that must not start before the plan holds.", metavar="UNIT", show_default=False),
-    ] = None,
-) -> None:  # fmt: skip
-    """Print the files that keep a saved plan over boots: a systemd unit and timer, tmpfiles.d lines, an fstab line.
-
-    Writes nothing. The unit applies the plan after systemd-sysctl and before the engine; the timer verifies it later.
-    """
-    from hicachectl.render.tune_unit import draw_unit
-    from hicachectl.tuning.plan_file import read_plan
-    from hicachectl.tuning.unit import boot_files
-
-    cli: Context = ctx.obj
-    made = read_plan(file)
-    program = shutil.which("hicachectl") or "/usr/local/bin/hicachectl"
-    files = boot_files(made, plan_file=str(file.resolve()), program=program, engines=tuple(engine or ()))
-    data = {"plan_id": made.id, "plan_file": str(file.resolve()), "program": program, "files": files}
-    cli.emit(Result("hicachectl.tune-unit/1", data, rows="/files"), render=lambda screen, _: draw_unit(screen, files))
 
 
 app.command("apply")(tune_apply.apply)
@@ -232,6 +214,7 @@ app.command("verify")(tune_runs.verify)
 app.command("status")(tune_runs.status)
 app.command("history")(tune_runs.history)
 app.command("rollback")(tune_apply.rollback)
+app.command("unit")(tune_unit.unit)
 if find_spec("hicachectl.commands.tune_recipe") is not None:
     app.add_typer(import_module("hicachectl.commands.tune_recipe").app, name="recipe")
 
@@ -253,10 +236,10 @@ def _guide(
             code="HC-NEED-YES",
         )
     session = cli.tune_session(state_dir)
-    made = session.plan(_choices(cli, session, flags, profile, only, permissions))
+    made = _made(session, _choices(cli, session, flags, profile, only, permissions))
     cli.subject = made.id
     talk = cli.output.stdout if tune_apply.streams(cli) else cli.output.stderr
-    _draw_plan(cli, talk, session, made, saved=None)
+    _draw_plan(cli, talk, session, made, saved=None, guided=True)
     data: dict[str, Any] = {
         "plan": plan_data(made), "apply": None, "apply_reason": "nothing has to be changed", "verify": None,
         "verify_reason": "nothing was applied",
@@ -283,7 +266,7 @@ def _guide(
         """What was told on the way, once more in a file; on stdout it stands already."""
         if screen is talk:
             return
-        _draw_plan(cli, screen, session, made, saved=None)
+        _draw_plan(cli, screen, session, made, saved=None, guided=True)
         if report is not None:
             draw_applied(screen, report)
         if checked is not None:
@@ -304,30 +287,76 @@ def _choices(
 ) -> Choices:
     from hicachectl.config import BASE_PROFILE, load_config
     from hicachectl.tune_choices import choices_of
-    from hicachectl.tune_session import recipe_words
+    from hicachectl.tune_session import recipe_problems, recipe_words
 
     given = {f"tune.{name}": value for name, value in flags.items()}
     effective = load_config(given, env=cli.environ, path=cli.config_path, profile=profile, base_profile=BASE_PROFILE)
-    return choices_of(effective, permissions, only, recipe_words(session))
+    try:
+        return choices_of(effective, permissions, only, recipe_words(session))
+    except UsageError as error:
+        broken = recipe_problems(session.root)
+        if broken and "no such recipe" in error.what:
+            raise broken[0] from error
+        raise
 
 
-def _plan_result(made: Plan, *, exit_code: bool) -> Result:
+def _made(session: Session, choices: Choices) -> Plan:
+    """Plan, and refuse a word of --only that names nothing."""
+    from hicachectl.tune_only import check_only, without_only
+    from hicachectl.tune_session import recipe_words, settled
+
+    choices = settled(session, choices)
+    made = session.plan(choices)
+    knobs = {ident: knob for ident, (knob, _) in recipe_words(session).items()}
+    check_only(made, [knob.name for knob in session.knobs], knobs, lambda: session.plan(without_only(choices)))
+    return made
+
+
+def _plan_result(session: Session, made: Plan, *, exit_code: bool) -> Result:
     from hicachectl.tune_data import explained, plan_data
 
     data = plan_data(made)
     code = ExitCode.DIFFERS if exit_code and made.changes else ExitCode.OK
+    unread = _nothing_read(session, made)
+    if unread and exit_code:
+        code = ExitCode.UNSUPPORTED
+    found = (*unread, *_left_out(session))
     return Result(
-        "hicachectl.tune-plan/1", data, facts=explained(data), exit_code=code, rows="/items", private=True
+        "hicachectl.tune-plan/1", data, diagnostics=found, facts=explained(data), exit_code=code, rows="/items", private=True
     )  # fmt: skip
 
 
-def _draw_plan(cli: Context, screen: Any, session: Session, made: Plan, *, saved: str | None) -> None:
+def _left_out(session: Session) -> tuple[Diagnostic, ...]:
+    """Say which vendor recipes are wrong: they are in no plan."""
+    from hicachectl.tune_session import recipe_problems
+
+    return tuple(
+        Diagnostic(p.code, Severity.WARN, f"a recipe is left out of this plan: {p.what}", subject=p.where, hint=p.hint)
+        for p in recipe_problems(session.root)
+    )
+
+
+def _nothing_read(session: Session, made: Plan) -> tuple[Diagnostic, ...]:
+    """Say so where nothing of the host could be read: a plan without changes then says nothing about it."""
+    from hicachectl.tuning.findings import judge
+    from hicachectl.tuning.host.read import read_machine
+    from hicachectl.tuning.item import ItemKind
+
+    if any(item.kind in (ItemKind.CHANGE, ItemKind.SAME) for item in made.items):
+        return ()
+    found = [f for f in judge(read_machine(session.root)) if f.code == "HC-NOTHING-READ"]
+    return tuple(Diagnostic(f.code, Severity(f.severity), f.message, subject=f.subject, hint=f.hint) for f in found)
+
+
+def _draw_plan(
+    cli: Context, screen: Any, session: Session, made: Plan, *, saved: str | None, guided: bool = False
+) -> None:
     from hicachectl.commands.topo import seen
     from hicachectl.render.topo_screen import Seen
     from hicachectl.render.tune_plan import PlanShown, draw_plan
 
     look = Seen(None, made.about.made_at) if cli.root is None else seen(session.root, origin_of(session.root))
-    draw_plan(screen, PlanShown(made, look, saved=saved, as_root=os.geteuid() == 0))
+    draw_plan(screen, PlanShown(made, look, saved=saved, as_root=os.geteuid() == 0, line=cli.again(), guided=guided))
 
 
 def _moved(session: Session, made: Plan) -> tuple[str, ...]:
@@ -337,6 +366,8 @@ def _moved(session: Session, made: Plan) -> tuple[str, ...]:
 
     fresh = session.plan(made.choices)
     changed = moved(made.fingerprint, fresh.fingerprint)
+    if made.about.host != fresh.about.host:
+        changed = (f"host {made.about.host or 'unknown'} -> {fresh.about.host or 'unknown'}", *changed)
     others = (
         f"{d.id}: the plan says {d.was}, this host now {d.now or 'has no such item'}" for d in differences(made, fresh)
     )

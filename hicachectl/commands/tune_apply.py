@@ -70,6 +70,8 @@ def apply(
         report = rehearse_apply(session, plan, options)
     else:
         if changes:
+            if not yes:
+                rehearse_apply(session, plan, options)  # nobody is asked about what would be refused
             for item in changes:
                 cli.note(f"  ~ {item.id} {item.show(item.old)} -> {item.show(item.new)}")
             cli.confirm(f"Make these {len(changes)} changes of {plan.id} on {plan.about.host or 'this host'}?", yes=yes)
@@ -85,6 +87,7 @@ def apply(
 def _emit_applied(cli: Context, session: Session, report: ApplyReport, *, dry_run: bool) -> None:
     """Say how an apply ended. Its exit code is settled first: a screen that is gone hides no host between two states."""
     from hicachectl.render.tune_apply import draw_applied, draw_summary
+    from hicachectl.tune_codes import apply_code
     from hicachectl.tune_data import apply_data, explained
 
     error = report.error()
@@ -93,11 +96,11 @@ def _emit_applied(cli: Context, session: Session, report: ApplyReport, *, dry_ru
     if report.stopped_by is not None:
         cli.causes.append(ExitCode.INTERRUPTED if report.stopped_by == "SIGINT" else ExitCode.TERMINATED)
     data = apply_data(report, dry_run=dry_run)
-    result = Result("hicachectl.tune-apply/1", data, facts=explained(data), rows="/items")
+    result = Result("hicachectl.tune-apply/1", data, facts=explained(data), rows="/items", exit_code=apply_code(report))
 
     def render(screen: Screen, _: object) -> None:
         if dry_run or screen is not cli.output.stdout:
-            draw_applied(screen, report)
+            draw_applied(screen, report, dry_run=dry_run)
         else:
             draw_summary(screen, report)
 
@@ -150,7 +153,7 @@ def rollback(
     codes = [ExitCode.OK]
     if report.outcome is RunOutcome.PARTIAL:
         codes.append(ExitCode.PARTIAL)
-    elif not dry_run and any(undo.result is UndoResult.CHANGED_SINCE for undo in report.items):
+    elif any(undo.result is UndoResult.CHANGED_SINCE for undo in report.items):
         codes.append(ExitCode.DIFFERS)
     data = rollback_data(report, dry_run=dry_run)
     result = Result("hicachectl.tune-rollback/1", data, facts=explained(data), exit_code=max(codes), rows="/items")

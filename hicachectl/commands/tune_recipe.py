@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,15 +13,16 @@ import typer
 
 from hicachectl.context import Context
 from hicachectl.envelope import Diagnostic, Fact, Result, Severity
-from hicachectl.errors import ExitCode, HicacheError, UsageError
+from hicachectl.errors import ExitCode, HicacheError, ProfileError, UsageError
 from hicachectl.profiles import recipe_names
 from hicachectl.render.screen import Screen
 from hicachectl.render.table import Column, Table
 
 if TYPE_CHECKING:
     from hicachectl.tuning.host.model import Machine
+    from hicachectl.tuning.host.root import HostRoot
     from hicachectl.tuning.recipe import Recipe
-    from hicachectl.tuning.recipe_match import Places
+    from hicachectl.tuning.recipe_match import Place
 
 app = typer.Typer(help="List, show, check and begin recipes of registers and vendor settings.", no_args_is_help=True)
 
@@ -54,12 +57,12 @@ def list_recipes(ctx: typer.Context) -> None:
     cli: Context = ctx.obj
     recipes = load_recipes(root=cli.host_root())
     machine = read_machine(cli.host_root())
-    lines = [_line(recipe, machine) for recipe in recipes]
+    lines = [_line(recipe, machine, cli.host_root()) for recipe in recipes]
     cli.emit(Result("hicachectl.tune-recipe-list/1", {"recipes": lines}, rows="/recipes"), render=_render_list)
 
 
-def _line(recipe: Recipe, machine: Machine) -> Line:
-    n_places, reason = _holds(recipe, machine)
+def _line(recipe: Recipe, machine: Machine, root: HostRoot) -> Line:
+    n_places, reason = _holds(recipe, machine, root)
     return Line(
         recipe.id, recipe.knob, recipe.title, recipe.status.value, recipe.reach.method.value, recipe.reach.scope.value, _mode(recipe),
         recipe.shipped, n_places, reason, recipe.where, recipe.sha256,
@@ -70,25 +73,43 @@ def _mode(recipe: Recipe) -> str:
     return "report" if recipe.reports_only else "offer"
 
 
-def _holds(recipe: Recipe, machine: Machine) -> tuple[int, str | None]:
+def _holds(recipe: Recipe, machine: Machine, root: HostRoot) -> tuple[int, str | None]:
     from hicachectl.tuning.recipe_match import find_places
 
     found = find_places(recipe, machine)
-    n_places = sum(place.why_not is None for place in found.places)
-    return n_places, None if n_places else _why_none(found)
+    whys = [_why_not(recipe, machine, place, root) for place in found.places]
+    n_places = sum(why is None for why in whys)
+    return n_places, None if n_places else found.why_not or next((why for why in whys if why), "it has no place here")
 
 
-def _why_none(found: Places) -> str:
-    return found.why_not or next((place.why_not for place in found.places if place.why_not), "it has no place here")
+def _why_not(recipe: Recipe, machine: Machine, place: Place, root: HostRoot) -> str | None:
+    """Say why a plan would do nothing at a place: what the plan's own gates say, and whether the way in is there."""
+    from hicachectl.tuning.recipe_gates import hidden
+    from hicachectl.tuning.recipe_place import locate
+    from hicachectl.tuning.target import METHODS_THAT_REPORT, Method
+
+    guest = hidden(recipe, machine, place)
+    if guest is not None or place.why_not is not None:
+        return place.why_not if guest is None else guest.reason
+    if recipe.reach.method in METHODS_THAT_REPORT:
+        return None
+    spot = locate(recipe, place)
+    if spot.target is None:
+        return spot.why_not
+    there = recipe.reach.method in (Method.MODULE_PARAM, Method.MOUNT) or root.exists(spot.target.path)
+    return None if there else f"{spot.target.path} is not there"
 
 
 def _render_list(screen: Screen, data: dict[str, list[Line]]) -> None:
     columns = (
         Column("RECIPE"), Column("STATUS", keep=3), Column("METHOD", keep=2), Column("SCOPE", keep=4), Column("MODE", keep=1),
-        Column("HERE", right=True), Column("WHY NOT", wide=True), Column("PATH", wide=True, keep=5),
+        Column("HERE", right=True), Column("TITLE", keep=6), Column("WHY NOT", wide=True), Column("PATH", wide=True, keep=5),
     )  # fmt: skip
-    rows = [(r.id, r.status, r.method, r.scope, r.mode, str(r.n_places), r.reason, r.path) for r in data["recipes"]]
+    rows = [
+        (r.id, r.status, r.method, r.scope, r.mode, str(r.n_places), r.title, r.reason, r.path) for r in data["recipes"]
+    ]
     screen.table(Table(columns, rows))
+    screen.paragraph("", "HERE: places of this host at which a plan would look; -o wide says why there are none.")
 
 
 # -- show ---------------------------------------------------------------------------------------------------------------
@@ -144,16 +165,17 @@ def show(
 
     cli: Context = ctx.obj
     found = _named(cli, recipe)
-    places = find_places(found, read_machine(cli.host_root()))
+    machine = read_machine(cli.host_root())
+    places = find_places(found, machine)
+    whys = [_why_not(found, machine, place, cli.host_root()) for place in places.places]
+    here = tuple(Here(p.subject, why is None, p.uplink, why) for p, why in zip(places.places, whys, strict=True))
     data = Shown(
         found.id, found.knob, found.title, found.status.value, _mode(found), found.where, found.sha256,
         parts=tuple(Part(name, value) for name, value in parts_of(found)),
         words={word: _number(value) for word, value in found.words},
         sources=tuple(f"{source.ref} ({source.kind}, {source.checked})" for source in found.sources),
-        places=tuple(
-            Here(place.subject, place.why_not is None, place.uplink, place.why_not) for place in places.places
-        ),
-        reason=_why_none(places) if not any(place.why_not is None for place in places.places) else None,
+        places=here,
+        reason=None if any(place.holds for place in here) else places.why_not or next((p.reason for p in here if p.reason), "it has no place here"),
     )  # fmt: skip
     unknown = {
         f"/places/{i}/uplink": Fact(reason="no accelerator's uplink")
@@ -183,7 +205,9 @@ def _named(cli: Context, name: str) -> Recipe:
         near = get_close_matches(name, known, n=1, cutoff=0.6)
         raise UsageError(
             f"there is no recipe {name!r}",
-            why=f"the nearest is {near[0]!r}" if near else "no id is near it",
+            why=f"the nearest is {near[0]!r}"
+            if near
+            else "recipes here: " + ", ".join(r.id for r in dict.fromkeys(known.values())),
             hint=f"hicachectl tune recipe show {near[0]}" if near else "hicachectl tune recipe list",
         )
     return known[name]
@@ -254,6 +278,7 @@ def validate(
             found.append(error)
         if recipe is not None:
             found += doubles([*sound, recipe])
+            found += _from_tomorrow(recipe, datetime.now(timezone.utc).date())
             if not found:
                 sound.append(recipe)
         problems += found
@@ -272,6 +297,19 @@ def validate(
     cli.emit(result, render=_render_validate)
 
 
+def _from_tomorrow(recipe: Recipe, today: date) -> list[HicacheError]:
+    """A source that will be read one day: a slip of the pen. A day is left for clocks of other zones."""
+    late = [s for s in recipe.sources if s.checked > (today + timedelta(days=1)).isoformat()]
+    return [
+        ProfileError(
+            f"source {s.ref!r} was checked on {s.checked}, and today is {today}",
+            where=recipe.where,
+            hint="correct the date",
+        )
+        for s in late
+    ]
+
+
 def _outcome(target: str, recipe: Recipe | None, n_problems: int) -> Checked:
     if recipe is None or n_problems:
         return Checked(
@@ -286,6 +324,11 @@ def _render_validate(screen: Screen, data: dict[str, list[Checked]]) -> None:
             screen.print(f"ok     {outcome.target}  {outcome.id}", "ok")
         else:
             screen.print(f"wrong  {outcome.target}  {outcome.reason}", "error")
+    good = [outcome for outcome in data["recipes"] if outcome.ok]
+    if len(good) == len(data["recipes"]):
+        files, ids = shlex.join(o.target for o in good), ",".join(str(o.id) for o in good)
+        screen.print(f"Next: sudo install -D -o root -g root -m 0644 {files} -t /etc/hicachectl/recipes.d")
+        screen.print(f"      sudo hicachectl tune plan --recipes {ids} --output-file plan.json")
 
 
 # -- new ----------------------------------------------------------------------------------------------------------------
@@ -319,6 +362,7 @@ def new(
     method: Annotated[
         TemplateMethod, typer.Option("--method", help="How the setting is reached.")
     ] = TemplateMethod.PCI_CONFIG,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file of --output-file.")] = False,
 ) -> None:
     """Print the template of a recipe; --output-file writes it. Each <blank> must be filled in: validate names those that are not."""
     from hicachectl.tuning.recipe_fields import blanks
@@ -340,6 +384,13 @@ def new(
             why="a recipe never replaces another one",
             hint=f"hicachectl tune recipe new vendor-{recipe_id}",
         )
+    if cli.output.file is not None and cli.output.file.exists() and not force:
+        raise UsageError(
+            "is there already",
+            where=str(cli.output.file),
+            why="a template would replace what was filled in",
+            hint="another --output-file, or --force",
+        )
     text = recipe_template(recipe_id, Method(method.value))
     data = Template(recipe_id, method.value, len(blanks(parse_marked(text, recipe_id))), text)
     cli.emit(Result("hicachectl.tune-recipe-new/1", data), render=lambda screen, shown: screen.write(shown.text))
@@ -357,12 +408,20 @@ class Vendor(str, Enum):
 
 @app.command()
 def checklist(
-    ctx: typer.Context, vendor: Annotated[Vendor, typer.Argument(help="Whom to ask.", show_default=False)]
+    ctx: typer.Context,
+    vendor: Annotated[Vendor | None, typer.Argument(help="Whom to ask.", show_default=False)] = None,
 ) -> None:
     """Print what to get from a vendor before a recipe can be written, why each answer decides something, and what to do then."""
     from hicachectl.tuning.checklists import CHECKLISTS
 
     cli: Context = ctx.obj
+    if vendor is None:
+        raise UsageError(
+            "whom to ask is missing",
+            where="hicachectl tune recipe checklist",
+            why="there are lists for " + " and ".join(CHECKLISTS),
+            hint=f"hicachectl tune recipe checklist {next(iter(CHECKLISTS))}",
+        )
     data = CHECKLISTS[vendor.value]
     cli.emit(Result("hicachectl.tune-recipe-checklist/1", data, rows="/questions"), render=_render_checklist)
 

@@ -11,11 +11,15 @@ import typer
 from hicachectl.commands.tune_apply import StateDirOption
 from hicachectl.context import Context, origin_of
 from hicachectl.envelope import Diagnostic, Result, Severity
-from hicachectl.errors import ExitCode, UsageError
+from hicachectl.errors import ExitCode, HicacheError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hicachectl.tuning.lock import LockHolder
-    from hicachectl.tuning.outcome import Checked, RunState, VerifyReport
+    from hicachectl.tuning.outcome import Checked, RunState, Verdict, VerifyReport
+    from hicachectl.tuning.plan import Plan
+    from hicachectl.tuning.session import Session
 
 __all__ = ["code_of", "history", "status", "verify"]
 
@@ -35,7 +39,7 @@ def verify(
 
     What could not be read is unknown, never ok. Items that a plan itself skipped are listed and not counted.
     """
-    from hicachectl.render.tune_verify import draw_verify
+    from hicachectl.render.tune_verify import HINTS, draw_verify
     from hicachectl.tune_data import explained, verify_data
     from hicachectl.tuning.item import ItemKind
     from hicachectl.tuning.plan_file import read_plan
@@ -47,21 +51,26 @@ def verify(
         )  # fmt: skip
     session = cli.tune_session(state_dir, plans=False)
     skipped: tuple[tuple[str, str], ...] = ()
+    hints: Mapping[Verdict, str] = HINTS
+    moved: tuple[str, ...] = ()
     if file is None:
+        _own_folder(cli, state_dir, "verify")
         report = session.verify(run)
     else:
         plan = read_plan(file)
+        moved = _moved(session, plan)
+        hints = _hints(session, plan, file, moved)
         skipped = tuple((i.id, i.reason or "") for i in plan.items if i.kind is ItemKind.SKIP)
         report = session.verify_plan(replace(plan, items=tuple(i for i in plan.items if i.kind is not ItemKind.SKIP)))
     code = code_of(report)
-    data = verify_data(report, skipped)
+    data = verify_data(report, skipped, moved)
     result = Result(
-        "hicachectl.tune-verify/1", data, diagnostics=_findings(report), exit_code=code, facts=explained(data), rows="/items",
+        "hicachectl.tune-verify/1", data, diagnostics=_findings(report, hints), exit_code=code, facts=explained(data), rows="/items",
         draws_findings=True,
     )  # fmt: skip
     cli.emit(
         result,
-        render=lambda screen, _: draw_verify(screen, report, int(code), skipped),
+        render=lambda screen, _: draw_verify(screen, report, int(code), skipped, hints, moved),
         origin=origin_of(session.root),
     )
 
@@ -74,6 +83,7 @@ def status(ctx: typer.Context, state_dir: StateDirOption = None) -> None:
     from hicachectl.tuning.status import last_in_place
 
     cli: Context = ctx.obj
+    _own_folder(cli, state_dir, "status")
     session = cli.tune_session(state_dir, plans=False)
     states, folder = session.states(), str(session.state.path)
     current, origin = last_in_place(states), origin_of(session.root)
@@ -100,6 +110,7 @@ def history(ctx: typer.Context, state_dir: StateDirOption = None) -> None:
     from hicachectl.tuning.status import last_in_place
 
     cli: Context = ctx.obj
+    _own_folder(cli, state_dir, "history")
     session = cli.tune_session(state_dir, plans=False)
     states, folder = session.states(), str(session.state.path)
     current = last_in_place(states)
@@ -117,14 +128,57 @@ def code_of(report: VerifyReport) -> ExitCode:
     return ExitCode.OK if report.items and report.count(Verdict.OK) == len(report.items) else ExitCode.DIFFERS
 
 
-def _findings(report: VerifyReport) -> tuple[Diagnostic, ...]:
+def _moved(session: Session, plan: Plan) -> tuple[str, ...]:
+    """Say by what this is another host than the plan's. A boot since is none: verify is for after it."""
+    from hicachectl.tuning.fingerprint import fingerprint_of, moved
+    from hicachectl.tuning.host.read import read_machine
+
+    machine = read_machine(session.root)
+    here = machine.host.hostname.value
+    print_ = replace(plan.fingerprint, recipes={})
+    changed = moved(print_, fingerprint_of(machine, {}), another_boot=True)
+    if plan.about.host != here:
+        changed = (f"host {plan.about.host or 'unknown'} -> {here or 'unknown'}", *changed)
+    return changed
+
+
+def _hints(session: Session, plan: Plan, file: Path, moved: tuple[str, ...]) -> Mapping[Verdict, str]:
+    """What to do about what a plan wants and the host has not: nobody undid what was never applied."""
+    import shlex
+
+    from hicachectl.render.tune_verify import HINTS
     from hicachectl.tuning.outcome import Verdict
 
-    return tuple(_finding(item) for item in report.items if item.verdict is not Verdict.OK)
+    if moved:
+        again = "make a plan of this host: hicachectl tune plan --output-file PLAN"
+        return {**HINTS, Verdict.DIFFERS: again, Verdict.UNKNOWN: f"what the plan names may not be here; {again}"}
+    try:
+        runs = [state for state in session.states() if state.plan_id == plan.id]
+    except HicacheError:  # the folder is root's: whether it was applied is not known here
+        return HINTS
+    if any(state.n_applied for state in runs):
+        return HINTS
+    return {**HINTS, Verdict.DIFFERS: f"not applied yet: sudo hicachectl tune apply {shlex.quote(str(file))}"}
 
 
-def _finding(item: Checked) -> Diagnostic:
-    from hicachectl.render.tune_verify import HINTS
+def _own_folder(cli: Context, state_dir: Path | None, command: str) -> None:
+    """Refuse to hold this machine's runs against a recording of another host. Raises UsageError."""
+    if cli.root is not None and state_dir is None:
+        raise UsageError(
+            f"tune {command} of a recording needs --state-dir",
+            where=str(cli.root),
+            why="the runs in the folder of this machine are not those of the recorded host",
+            hint=f"hicachectl tune {command} without --root, or with --state-dir DIR",
+        )
+
+
+def _findings(report: VerifyReport, hints: Mapping[Verdict, str]) -> tuple[Diagnostic, ...]:
+    from hicachectl.tuning.outcome import Verdict
+
+    return tuple(_finding(item, hints) for item in report.items if item.verdict is not Verdict.OK)
+
+
+def _finding(item: Checked, hints: Mapping[Verdict, str]) -> Diagnostic:
     from hicachectl.render.tune_words import wanted_text
     from hicachectl.tuning.outcome import Verdict
     from hicachectl.tuning.target import show_value
@@ -135,7 +189,7 @@ def _finding(item: Checked) -> Diagnostic:
         Severity.ERROR if item.verdict is Verdict.DIFFERS else Severity.WARN,
         f"{item.verdict.value}: want {wanted}, see {seen}",
         subject=item.id,
-        hint=HINTS[item.verdict],
+        hint=hints[item.verdict],
         source=item.source,
     )
 

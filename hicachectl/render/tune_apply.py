@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hicachectl.render.screen import Screen
-from hicachectl.render.tune_words import hang, spread
+from hicachectl.render.tune_words import hang, keeps_until_boot, spread
 from hicachectl.tuning.outcome import ApplyReport, ItemOutcome, ItemResult, RunOutcome
+from hicachectl.tuning.rehearsal import WOULD_CHANGE
 
 __all__ = ["draw_applied", "draw_outcome", "draw_summary"]
 
@@ -19,37 +22,42 @@ _WORDS = {
     ItemResult.NOT_TRIED: "not tried",
 }
 _STYLES = {ItemResult.OK: "ok", ItemResult.UNSUPPORTED: "warn", ItemResult.FAILED: "error", ItemResult.LEFT: "error"}
+_WOULD = "would change"
 _WIDTH = max(map(len, _WORDS.values()))
 
 
-def draw_outcome(screen: Screen, outcome: ItemOutcome, number: int, total: int, run_id: str | None) -> None:
+def draw_outcome(
+    screen: Screen, outcome: ItemOutcome, number: int, total: int, run_id: str | None, *, dry_run: bool = False
+) -> None:
     """Draw how one change ended: `ok 2/7 thp.defrag madvise -> defer+madvise  read back defer+madvise  journal j-0001#4`."""
     item, result = outcome.item, outcome.result
-    label = f"{_WORDS[result]:<{_WIDTH}} {number:>{len(str(total))}}/{total} "
+    label = f"{_word(outcome, dry_run):<{len(_WOULD) if dry_run else _WIDTH}} {number:>{len(str(total))}}/{total} "
     parts = [f"{item.id} {item.show(item.old)} -> {item.show(item.new)}"]
     if outcome.seen is not None:
         parts.append(f"{'read back' if outcome.record is not None else 'holds'} {item.show(outcome.seen)}")
     if outcome.record is not None:
         parts.append(f"journal {run_id or ''}#{outcome.record}")
     screen.paragraph(label, ", ".join(parts), _STYLES.get(result))
-    if outcome.reason:
+    if outcome.reason and outcome.reason != WOULD_CHANGE:
         screen.paragraph(" " * len(label), outcome.reason)
     if outcome.proof and outcome.proof != outcome.reason:
         screen.paragraph(" " * len(label) + "seen: ", outcome.proof)
 
 
-def draw_applied(screen: Screen, report: ApplyReport) -> None:
-    """Draw every change and the summary: what a file of the screen holds."""
+def draw_applied(screen: Screen, report: ApplyReport, *, dry_run: bool = False) -> None:
+    """Draw every change and the summary: what a file of the screen holds, and a dry run."""
     for number, outcome in enumerate(report.items, 1):
-        draw_outcome(screen, outcome, number, len(report.items), report.run_id)
-    draw_summary(screen, report)
+        draw_outcome(screen, outcome, number, len(report.items), report.run_id, dry_run=dry_run)
+    draw_summary(screen, report, dry_run=dry_run)
 
 
-def draw_summary(screen: Screen, report: ApplyReport) -> None:
+def draw_summary(screen: Screen, report: ApplyReport, *, dry_run: bool = False) -> None:
     """Draw how the run ended, what was seen of its effects, and what to do next."""
-    counts = ", ".join(f"{len(ids)} {_WORDS[result].lower()}" for result in ItemResult if (ids := report.named(result)))
+    words = Counter(_word(outcome, dry_run).lower() for outcome in sorted(report.items, key=_rank))
+    counts = ", ".join(f"{n} {word}" for word, n in words.items())
     head = f"APPLY {report.run_id}" if report.run_id else "APPLY"
-    spread(screen, [head, f"plan {report.plan_id}", report.outcome.value, counts or "no change"], "bold")
+    ended = "dry run, nothing was written" if dry_run else report.outcome.value
+    spread(screen, [head, f"plan {report.plan_id}", ended, counts or "no change"], "bold")
     for outcome in report.items:
         if outcome.proof and outcome.result is ItemResult.OK:
             hang(screen, f"  {outcome.item.id}  ", f"seen: {outcome.proof}")
@@ -71,4 +79,16 @@ def draw_summary(screen: Screen, report: ApplyReport) -> None:
         )  # fmt: skip
         for note in restart:
             screen.paragraph("  note: ", note)
+        if any(o.result is ItemResult.OK and keeps_until_boot(o.item) for o in report.items):
+            screen.paragraph("  ", "lost at the next boot; to keep them: hicachectl tune unit PLAN")
         screen.print(f"Next: hicachectl tune verify   undo: sudo hicachectl tune rollback {report.run_id}")
+    elif report.outcome is RunOutcome.NOTHING and not dry_run and report.named(ItemResult.NOT_TRIED):
+        screen.print("  Nothing was measured, so nothing was written (exit 9 unless something holds already).", "warn")
+
+
+def _word(outcome: ItemOutcome, dry_run: bool) -> str:
+    return _WOULD if dry_run and outcome.reason == WOULD_CHANGE else _WORDS[outcome.result]
+
+
+def _rank(outcome: ItemOutcome) -> int:
+    return list(ItemResult).index(outcome.result)

@@ -17,9 +17,11 @@ from hicachectl.render.text import cell_width
 from hicachectl.render.topo_screen import Seen
 from hicachectl.render.tune_words import (
     change_text,
+    counted,
     grouped,
     hang,
     head_line,
+    keeps_until_boot,
     kinds_text,
     owner_text,
     places,
@@ -41,7 +43,8 @@ class PlanShown:
     """A plan and what the screen says around it.
 
     `seen` is the host it was made from, None when it was read from a file. `moved` says what no longer fits, empty when it fits;
-    `saved` is the file it was saved to or read from. `as_root`: no sudo is needed in the next command.
+    `saved` is the file it was saved to or read from. `as_root`: no sudo is needed in the next command. `line` made the plan;
+    `guided`: the guide asks next, so no command has to be typed. `recorded`: the host is a recording, where nothing is applied.
     """
 
     plan: Plan
@@ -49,6 +52,9 @@ class PlanShown:
     moved: tuple[str, ...] = ()
     saved: str | None = None
     as_root: bool = False
+    line: str = "hicachectl tune plan"
+    guided: bool = False
+    recorded: bool = False
 
 
 def draw_plan(screen: Screen, shown: PlanShown) -> None:
@@ -184,15 +190,16 @@ def _same(screen: Screen, items: Sequence[Item]) -> None:
 def _told(screen: Screen, sign: str, word: str, items: Sequence[Item]) -> None:
     """Draw what is not written: once a reason, with every place it holds for and what would help; a note once."""
     told: set[str] = set()
-    style = "warn" if sign == "!" else None
     for group in grouped(items, lambda item: (item.knob, item.reason, item.code, item.remedy)):
-        first = group[0]
+        first, style = group[0], "warn" if sign == "!" else None
         subjects = [item.subject for item in group if item.subject is not None]
         where = [*places(group)] if any(item.uplink for item in group) else subjects
         said = all(item.old is None or _says(item.reason or "", item.show(item.old)) for item in group)
         held = "" if said else f"now {values_text(group)}: "
         code = f" ({first.code})" if first.code else ""
         label = f"  {sign} {first.knob}  "
+        if first.remedy is not None and first.remedy.startswith("none is needed"):
+            label, style = label.replace("!", "i", 1), None  # nothing is wrong with it
         hang(
             screen, label, f"{' '.join(where)}{'  ' if where else ''}{word}{held}{first.reason or 'no reason given'}{code}", style
         )  # fmt: skip
@@ -217,7 +224,7 @@ def _two_settings(screen: Screen, plan: Plan) -> None:
     if any(k.startswith(_ENDPOINT_ORDER) for k in knobs) and not any(k.startswith(_ROOT_ORDER) for k in knobs):
         hang(
             screen,
-            "  i root complex  ",
+            "  note: root complex: ",
             "whether it reorders by ID what accelerators mark is another setting; no recipe here has its address (HC-RC-ORDER-UNKNOWN)",
         )
         screen.paragraph(_DETAIL + "-> ", "hicachectl tune recipe checklist hygon: what to ask the vendor")
@@ -229,22 +236,35 @@ def _footer(screen: Screen, shown: PlanShown) -> None:
     probes = dict.fromkeys(item.probe for item in plan.changes if item.probe)
     if plan.changes:
         proved = f"; with --prove: measured by {', '.join(map(str, probes))}, kept only on a gain" if probes else ""
-        screen.paragraph("  ", f"after apply: verify {checked} items{proved}")
+        screen.paragraph("  ", f"after apply: verify {counted(checked, 'item')}{proved}")
+        if any(map(keeps_until_boot, plan.changes)) and not shown.moved and not _is_recording(shown):
+            kept = _file(shown) or "PLAN"
+            screen.paragraph(
+                "  ", f"lost at the next boot; to keep it: hicachectl tune unit {kept}, anew after each kernel update"
+            )
     saved = "" if shown.saved is None else f"Saved {shown.saved} (0600). " if shown.seen is not None else ""
     sudo = "" if shown.as_root else "sudo "
     again = f"Check again: hicachectl tune verify {_file(shown)}" if shown.saved else ""
-    nothing = "" if plan.changes else "Nothing to change. "
+    nothing = "Nothing to change. " if checked else "Nothing is planned: no setting could be compared. "
+    nothing = "" if plan.changes else nothing
     if shown.moved:
         text = "Next: hicachectl tune plan --output-file PLAN"
-    elif shown.seen is not None and shown.seen.name is not None:
+    elif _is_recording(shown):
         text = f"{saved}{nothing}A recorded host: this plan can be read, not applied here."
     elif not plan.changes:
         text = f"{saved}{nothing}{again}"
+    elif shown.guided:
+        text = ""
     elif shown.saved is None:
-        text = "Next: hicachectl tune plan --output-file plan.json"
+        text = f"Next: {shown.line} --output-file plan.json"
     else:
         text = f"{saved}Next: {sudo}hicachectl tune apply {_file(shown)}"
-    hang(screen, "", text, indent=2)
+    if text:
+        hang(screen, "", text, indent=2)
+
+
+def _is_recording(shown: PlanShown) -> bool:
+    return shown.recorded or (shown.seen is not None and shown.seen.name is not None)
 
 
 def _file(shown: PlanShown) -> str:

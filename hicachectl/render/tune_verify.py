@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hicachectl.render.screen import Screen
 from hicachectl.render.text import cell_width
 from hicachectl.render.tune_words import hang, wanted_text
 from hicachectl.tuning.outcome import Checked, Verdict, VerifyReport
-from hicachectl.tuning.target import show_value
+from hicachectl.tuning.target import Rule, show_value
 
 __all__ = ["HINTS", "draw_verify"]
 
@@ -19,18 +19,33 @@ HINTS = {
 }
 """What to do about each verdict that is not ok."""
 
+_RULES = {Rule.EQUAL: "equal", Rule.AT_LEAST: "at least", Rule.ONE_OF: "any of these"}
 _SIGNS = {Verdict.DIFFERS: "x", Verdict.UNKNOWN: "?", Verdict.EXPIRED: "-"}
 _STYLES = {Verdict.DIFFERS: "error", Verdict.UNKNOWN: "warn", Verdict.EXPIRED: "warn"}
 
 
-def draw_verify(screen: Screen, report: VerifyReport, exit_code: int, skipped: Sequence[tuple[str, str]] = ()) -> None:
-    """Draw the verdicts with reasons, likely writers and what to do, and the items that the plan itself skipped, which are not counted."""
+def draw_verify(
+    screen: Screen,
+    report: VerifyReport,
+    exit_code: int,
+    skipped: Sequence[tuple[str, str]] = (),
+    hints: Mapping[Verdict, str] = HINTS,
+    moved: Sequence[str] = (),
+) -> None:
+    """Draw the verdicts with reasons, likely writers and what to do, and the items that the plan itself skipped, which are not counted.
+
+    `moved` says what makes this another host than the plan's; `hints` are what to do about each verdict.
+    """
     counts = [
         f"{report.count(v)} {v.value}"
         for v in Verdict
         if v in (Verdict.OK, Verdict.DIFFERS, Verdict.UNKNOWN) or report.count(v)
     ]
     screen.print(f"VERIFY against {report.against}  {', '.join(counts)}  exit {exit_code}", "bold")
+    if moved:
+        screen.print("STALE  the plan was made for another host, or for this one before it changed", "error")
+        for line in moved:
+            screen.paragraph("       ", line, "error")
     for item in report.items:
         if item.verdict is not Verdict.OK:
             _not_ok(screen, item)
@@ -42,7 +57,7 @@ def draw_verify(screen: Screen, report: VerifyReport, exit_code: int, skipped: S
         _compact(screen, good)
     for name, reason in skipped:
         hang(screen, f"  ! {name}  ", f"not checked, the plan skips it: {reason}")
-    for verdict, hint in HINTS.items():
+    for verdict, hint in hints.items():
         if report.count(verdict):
             hang(screen, f"  {_SIGNS[verdict]} -> ", hint)
     if not report.items:
@@ -59,7 +74,7 @@ def _not_ok(screen: Screen, item: Checked) -> None:
 
 def _line(screen: Screen, sign: str, item: Checked, style: str | None) -> None:
     wanted, seen = wanted_text(item.target, item.wanted), show_value(item.target, item.seen)
-    words = f"want {wanted}, see {seen}, rule {item.rule.value}, {item.source}"
+    words = f"want {wanted}, see {seen}, rule {_RULES[item.rule]}, {item.source}"
     hang(screen, f"  {sign} {item.id}  ", words, style)
 
 

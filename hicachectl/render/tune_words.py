@@ -8,10 +8,10 @@ from typing import TypeVar
 from hicachectl.render.screen import Screen
 from hicachectl.render.text import cell_width, pad
 from hicachectl.tuning.item import Item, ItemKind, Owner
-from hicachectl.tuning.target import Target, Value, show_value
+from hicachectl.tuning.target import Method, Target, Value, show_value
 
 __all__ = [
-    "change_text", "grouped", "hang", "head_line", "kinds_text", "owner_text", "place_of", "places", "short_id", "spread",
+    "change_text", "counted", "grouped", "hang", "head_line", "keeps_until_boot", "kinds_text", "owner_text", "place_of", "places", "short_id", "spread",
     "values_text", "wanted_text",
 ]  # fmt: skip
 
@@ -24,6 +24,15 @@ def grouped(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
     for item in items:
         found.setdefault(key(item), []).append(item)
     return list(found.values())
+
+
+def counted(n: int, what: str) -> str:
+    """Say how many of something there are. Pure.
+
+    >>> counted(1, "item"), counted(2, "item")
+    ('1 item', '2 items')
+    """
+    return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 def place_of(item: Item) -> str | None:
@@ -55,6 +64,11 @@ def wanted_text(target: Target, wanted: Sequence[Value]) -> str:
     """
     shown = " or ".join(show_value(target, value) for value in wanted)
     return shown if target.mask is None else f"{shown} of mask {show_value(target, target.mask)}"
+
+
+def keeps_until_boot(item: Item) -> bool:
+    """Whether the next boot takes a change away: all but files of our own. Pure."""
+    return item.target is not None and item.target.method is not Method.MODULE_PARAM
 
 
 def owner_text(owner: Owner) -> str:

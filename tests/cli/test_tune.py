@@ -23,6 +23,7 @@ from tune_values import save_plan
 from tuned_host import KNOBS, TunedHost, accelerators, ido_knob, make_host
 
 from hicachectl.app import run_cli
+from hicachectl.commands.tune_unit import running_program
 from hicachectl.context import Context
 from hicachectl.envelope import unexplained_nulls
 from hicachectl.schemas_io import document_schema
@@ -152,6 +153,61 @@ def test_only_leaves_other_items_out(desk: Desk) -> None:
     assert f"pcie.ido-request@{address}" in ids
     assert {i.partition("@")[0].partition(".")[0] for i in ids} == {"pcie", "thp"}
     assert len([i for i in ids if i.startswith("pcie")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("nosuch", "the settings are "),
+        ("thp.sizes", "did you mean --only thp.size?"),
+        ("pcie.ido_request", "did you mean --only pcie.ido-request?"),
+        ("tune.thp.enabled", "did you mean --only thp.enabled?"),
+        ("--thp-enabled", "did you mean --only thp.enabled?"),
+        ("pcie.ido-completion", "to plan it: --pcie-ido-completion VALUE"),
+        ("thp.size.64kB", "to plan it: --thp-sizes VALUE"),
+        ("pcie.ido-request@0000:ff:00.0", "its places are 0000:"),
+        ("thp.enabled@node0", "one setting of the whole host"),
+        ("pcie.ido-request@U0", "--only pcie.ido-request@0000:21:00.0 --only"),
+    ],
+)
+@pytest.mark.parametrize("guide", [False, True])
+def test_only_with_a_word_that_names_nothing_is_2_and_says_what_would(
+    desk: Desk, word: str, says: str, guide: bool
+) -> None:
+    ran = desk.call("tune", *(["--dry-run"] if guide else ["plan"]), f"--only={word}", "--only", "thp.defrag")
+    assert (ran.code, "Nothing to change" in ran.out) == (2, False)
+    assert f"--only {word!r}" in ran.err
+    assert says in ran.err
+
+
+def test_what_comes_next_is_the_line_that_was_typed(desk: Desk) -> None:
+    ran = desk.call("tune", "plan", "--only", "thp.defrag", "--thp-defrag", "defer")
+    (line,) = [line for line in ran.out.splitlines() if line.startswith("Next: ")]
+    assert line.startswith("Next: hicachectl tune plan --only thp.defrag --thp-defrag defer")
+    assert line.endswith(" --output-file plan.json")
+    desk.make_plan()
+    status = desk.host.root.at("/proc/self/status")
+    status.write_text(re.sub(r"CapEff:.*", f"CapEff:\t{0:016x}", status.read_text()))
+    refused = desk.call("tune", "apply", "PLAN", "--dry-run")
+    assert refused.code == 4
+    assert f"next: sudo hicachectl tune apply {desk.plan} --dry-run" in refused.err
+
+
+def test_of_a_host_that_shows_nothing_no_plan_says_nothing_to_change(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "bare").mkdir()
+    line = ("tune", "plan", "--root", str(tmp_path / "bare"))
+    ran = desk.call(*line, "--exit-code")
+    assert ran.code == 5
+    assert "HC-NOTHING-READ" in ran.out
+    assert "Nothing to change" not in ran.out
+    assert desk.call(*line).code == 0
+    assert document(desk.call(*line, "-o", "json"), "tune-plan") is not None
+
+
+def test_the_guide_names_no_next_command_above_its_question(desk: Desk) -> None:
+    ran = desk.call("tune", tty=True, stdin="n\n")
+    assert ran.code == 2
+    assert "Next:" not in ran.out
 
 
 @pytest.mark.parametrize(
@@ -484,6 +540,147 @@ def test_the_knobs_and_recipes_there_are_plan_apply_verify_and_undo_on_a_made_up
     assert host.everything() == before
 
 
+def test_prove_without_a_probe_is_9_and_says_so_unless_something_else_was_applied(desk: Desk) -> None:
+    desk.make_plan("--only", "pcie.ido-request")
+    for flag, word in (("--dry-run", "it would not be tried"), ("--yes", "Nothing was measured")):
+        ran = desk.call("tune", "apply", "PLAN", "--prove", flag)
+        assert (ran.code, desk.host.kernel.log) == (9, [])
+        assert word in ran.out
+    desk.make_plan()
+    assert desk.call("tune", "apply", "PLAN", "--prove", "--yes").code == 0
+
+
+def test_where_no_function_implements_it_apply_is_5(desk: Desk) -> None:
+    desk.make_plan("--only", "pcie.ido-request")
+    desk.host.kernel.tempers |= dict.fromkeys(desk.addresses(), Temper.REFUSES)
+    assert desk.call("tune", "apply", "PLAN", "--yes").code == 5
+
+
+def test_a_dry_run_says_what_would_change(desk: Desk) -> None:
+    changes = desk.make_plan()["data"]["items"]
+    out = desk.call("tune", "apply", "PLAN", "--dry-run").out
+    n = sum(item["kind"] == "change" for item in changes)
+    assert f"dry run, nothing was written  {n} would change" in out
+    assert "not tried" not in out
+
+
+def test_a_dry_rollback_ends_as_the_real_one_would(desk: Desk) -> None:
+    desk.make_plan()
+    assert desk.call("tune", "apply", "PLAN", "--yes").code == 0
+    path = desk.host.root.at(f"{THP}/defrag")
+    path.write_text("always defer defer+madvise madvise [never]\n")
+    assert desk.call("tune", "rollback", "--dry-run").code == 3
+    desk.host.root.hidden[f"{THP}/defrag"] = "permission denied"
+    assert desk.call("tune", "rollback", "--dry-run").code == 7
+    desk.host.root.at(BOOT_ID).write_text("another\n")
+    ran = desk.call("tune", "rollback", "j-0001", "--dry-run")
+    assert (ran.code, "HC-EXPIRED" in ran.err) == (8, True)
+
+
+def test_status_says_why_no_run_is_in_place(desk: Desk) -> None:
+    def why() -> str:
+        data = document(desk.call("tune", "status", "-o", "json"), "tune-status")
+        assert data["current"] is None
+        return str(data["current_reason"])
+
+    assert why() == "no run is recorded in this folder"
+    desk.make_plan()
+    assert desk.call("tune", "apply", "PLAN", "--yes").code == 0
+    assert desk.call("tune", "rollback", "--yes").code == 0
+    assert why() == "the last run, j-0001, has nothing in place: rolled-back"
+    desk.host.root.at(BOOT_ID).write_text("another\n")
+    assert why() == "the last run, j-0001, was made in another boot"
+
+
+def test_of_a_plan_that_no_longer_fits_no_command_is_printed(desk: Desk) -> None:
+    desk.make_plan()
+    desk.host.root.at("/proc/sys/kernel/hostname").write_text("other\n")
+    ran = desk.call("tune", "show", "PLAN", "--as-shell")
+    assert ran.code == 0
+    assert all(line.startswith("#") for line in ran.out.splitlines())
+    assert "STALE, the host has moved since: host small -> other" in ran.out
+    assert document(desk.call("tune", "show", "PLAN", "-o", "json"), "tune-show")["steps"] == []
+
+
+def test_show_of_a_recording_does_not_tell_to_apply(desk: Desk, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(desk.host.root.path, copy, symlinks=True)
+    desk.call("tune", "plan", "--root", str(copy), "--output-file", "PLAN")
+    out = desk.call("tune", "show", "PLAN", "--root", str(copy)).out
+    assert "tune apply" not in out
+    assert "can be read, not applied" in out
+
+
+def test_the_plan_and_the_apply_say_what_a_boot_takes_away(desk: Desk) -> None:
+    planned = desk.call("tune", "plan", "--output-file", "PLAN").out
+    assert f"lost at the next boot; to keep it: hicachectl tune unit {desk.plan}" in planned
+    assert (
+        "lost at the next boot; to keep them: hicachectl tune unit PLAN"
+        in desk.call("tune", "apply", "PLAN", "--yes").out
+    )
+
+
+def test_verify_of_a_plan_that_was_never_applied_blames_nobody(desk: Desk) -> None:
+    desk.make_plan()
+    before = desk.call("tune", "verify", "PLAN")
+    assert before.code == 3
+    assert f"x -> not applied yet: sudo hicachectl tune apply {desk.plan}" in before.out
+    assert "must stop first" not in before.out
+    assert desk.call("tune", "apply", "PLAN", "--yes").code == 0
+    desk.host.root.at(f"{THP}/defrag").write_text("always defer defer+madvise madvise [never]\n")
+    assert "whoever else writes it must stop first" in desk.call("tune", "verify", "PLAN").out
+
+
+def test_verify_of_another_hosts_plan_says_so_and_does_not_send_to_sudo(desk: Desk) -> None:
+    desk.make_plan()
+    desk.host.root.at(BOOT_ID).write_text("another\n")
+    assert "STALE" not in desk.call("tune", "verify", "PLAN").out
+    desk.host.root.at("/proc/sys/kernel/hostname").write_text("other\n")
+    shutil.rmtree(desk.host.root.at(f"/sys/bus/pci/devices/{desk.addresses()[0]}").resolve())
+    ran = desk.call("tune", "verify", "PLAN")
+    assert "STALE" in ran.out
+    assert "host small -> other" in ran.out
+    assert "may not be here" in ran.out
+    moved = document(desk.call("tune", "verify", "PLAN", "-o", "json"), "tune-verify")["moved"]
+    assert [line.split()[0] for line in moved] == ["host", "PCI"]
+
+
+@pytest.mark.parametrize("command", ["status", "history", "verify"])
+def test_this_machines_runs_are_not_held_against_a_recording(desk: Desk, command: str, tmp_path: Path) -> None:
+    ran = desk.call("tune", command, "--root", str(desk.host.root.path))
+    assert (ran.code, "needs --state-dir" in ran.err) == (2, True)
+    told = desk.call("tune", command, "--root", str(desk.host.root.path), "--state-dir", str(tmp_path / "other"))
+    assert "needs --state-dir" not in told.err
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="recipes of a host belong to root")
+def test_a_broken_recipe_stops_nothing_that_does_not_name_it(desk: Desk) -> None:
+    folder = desk.host.root.at("/etc/hicachectl/recipes.d")
+    folder.mkdir(parents=True, mode=0o700)
+    (folder / "vendor.yaml").write_text("id: [")
+    ran = desk.call("tune", "plan", "--only", "thp", "-o", "json")
+    assert ran.code == 0
+    (finding,) = ran.json["diagnostics"]
+    assert (finding["code"], finding["severity"]) == ("HC-PROFILE", "warn")
+    assert "vendor.yaml" in finding["subject"]
+    named = desk.call("tune", "plan", "--recipes", "vendor-order")
+    assert (named.code, "vendor.yaml" in named.err) == (2, True)
+
+
+def test_nobody_is_asked_about_what_would_be_refused(desk: Desk) -> None:
+    desk.make_plan()
+    status = desk.host.root.at("/proc/self/status")
+    status.write_text(re.sub(r"CapEff:.*", f"CapEff:\t{0:016x}", status.read_text()))
+    ran = desk.call("tune", "apply", "PLAN")
+    assert (ran.code, "needs an answer" in ran.err, "--yes" in ran.err) == (4, False, False)
+
+
+def test_a_plan_shown_as_yaml_is_saved_as_json_and_that_is_said(desk: Desk) -> None:
+    ran = desk.call("tune", "plan", "--output-file", "PLAN", "-o", "yaml")
+    assert ran.out.startswith("schema: hicachectl.tune-plan/1")
+    assert f"{desk.plan} is JSON" in ran.err
+
+
 # -- the guide and the unit -------------------------------------------------------------------------------------------
 
 
@@ -516,7 +713,12 @@ def test_unit_prints_files_that_apply_the_plan_before_the_engine(desk: Desk) -> 
     desk.make_plan()
     ran = desk.call("tune", "unit", "PLAN", "--engine", "sglang.service")
     assert ran.code == 0
-    assert "Before=sglang.service" in ran.out
+    assert "Before=sglang.service\n" in ran.out
+    assert "WantedBy=sglang.service\n" in ran.out
+    assert (
+        "RequiredBy=sglang.service\n"
+        in desk.call("tune", "unit", "PLAN", "--engine", "sglang.service", "--require").out
+    )
     assert f"tune apply {desk.plan} --yes --after-boot" in ran.out
     data = document(desk.call("tune", "unit", "PLAN", "-o", "json"), "tune-unit")
     assert [file["path"] for file in data["files"] if not file["instead"]] == [
@@ -526,6 +728,50 @@ def test_unit_prints_files_that_apply_the_plan_before_the_engine(desk: Desk) -> 
     ]
     assert f"w {THP}/defrag - - - - defer+madvise" in ran.out
     assert not desk.host.kernel.log
+    for said in ("update of the kernel", "exit 8", "systemctl disable", "rollback lasts until the next boot"):
+        assert said in ran.out
+
+
+def test_unit_says_what_keeps_the_plan_from_coming_back(desk: Desk) -> None:
+    desk.make_plan()
+    fitting = document(desk.call("tune", "unit", "PLAN", "-o", "json"), "tune-unit")
+    assert [w for w in fitting["warnings"] if "lies in a folder" not in w] == []
+    desk.host.root.at(BOOT_ID).write_text("another\n")  # that is what it is for
+    assert document(desk.call("tune", "unit", "PLAN", "-o", "json"), "tune-unit")["warnings"] == fitting["warnings"]
+    desk.host.root.at("/proc/sys/kernel/osrelease").write_text("6.99.0\n")
+    desk.host.root.at("/proc/sys/kernel/hostname").write_text("other\n")
+    stale = desk.call("tune", "unit", "PLAN")
+    assert "# WARNING: STALE, the unit will end with exit 8: kernel " in stale.out
+    assert "# WARNING: the plan was made for host small, this is other" in stale.out
+    for line, what in ((["--engine", "x"], "name of a unit"), (["--require"], "--require needs --engine")):
+        ran = desk.call("tune", "unit", "PLAN", *line)
+        assert (ran.code, what in ran.err) == (2, True)
+
+
+def test_unit_writes_its_files_into_a_folder_and_replaces_none(desk: Desk) -> None:
+    desk.make_plan()
+    folder = desk.folder / "boot"
+    ran = desk.call("tune", "unit", "PLAN", "--output-dir", str(folder))
+    assert ran.code == 0, ran.err
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {
+        "hicachectl-tune.service",
+        "hicachectl-tune-verify.service",
+        "hicachectl-tune-verify.timer",
+        "fstab",
+    }
+    assert f"sudo install -m 0644 -t /etc/systemd/system {folder}/hicachectl-tune.service" in ran.out
+    again = desk.call("tune", "unit", "PLAN", "--output-dir", str(folder))
+    assert (again.code, "replaces no file" in again.err) == (2, True)
+
+
+def test_the_unit_starts_the_copy_that_made_it(tmp_path: Path) -> None:
+    copy = tmp_path / "venv/bin/hicachectl"
+    copy.parent.mkdir(parents=True)
+    copy.touch()
+    assert running_program(str(copy), "/usr/bin/python3") == (str(copy),)
+    for started in ("/x/hicachectl/__main__.py", "/usr/bin/pytest", "-c"):
+        assert running_program(started, "/usr/bin/python3") == ("/usr/bin/python3", "-m", "hicachectl")
 
 
 # -- what it must do without ------------------------------------------------------------------------------------------

@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 from cli_runner import QUIET
-from recipe_looks import root_of
+from recipe_looks import describe, root_of
 
 from hicachectl.app import run_cli
 from hicachectl.envelope import unexplained_nulls
@@ -59,6 +60,7 @@ def test_list_says_of_each_recipe_whether_it_holds_here(host: str) -> None:
     assert (found["pcie-ido-request"]["n_places"], found["pcie-ido-request"]["mode"]) == (8, "offer")
     assert (found["rc-ordering-policy"]["n_places"], found["rc-ordering-policy"]["mode"]) == (4, "report")
     assert found["amd-lclk-dpm"]["n_places"] == 0
+    assert (found["intel-ddio-ways"]["n_places"], found["nvidia-ro"]["n_places"]) == (0, 0)
     assert found["amd-lclk-dpm"]["reason"] == "the CPU is HygonGenuine, the recipe is for AuthenticAMD"
 
 
@@ -140,7 +142,9 @@ def test_validate_lists_every_problem_with_its_line(tmp_path: Path) -> None:
     assert f"{wrong}:{lines.index(next(x for x in lines if 'quiesce' in x)) + 1}" in subjects
     assert str(tmp_path / "missing.yaml") in subjects
     code, out, _ = call("validate", str(good))
-    assert (code, out) == (0, f"ok     {good}  vendor-order\n")
+    assert (code, out.splitlines()[0]) == (0, f"ok     {good}  vendor-order")
+    assert f"sudo install -D -o root -g root -m 0644 {good} -t /etc/hicachectl/recipes.d" in out
+    assert "sudo hicachectl tune plan --recipes vendor-order" in out
 
 
 def test_validate_tells_of_an_id_that_is_taken(tmp_path: Path) -> None:
@@ -262,3 +266,70 @@ def test_no_vendor_is_an_error_that_names_both() -> None:
     assert (code, out) == (2, "")
     assert "hygon" in err
     assert "kunlun" in err
+    code, out, err = call("checklist")
+    assert (code, out) == (2, "")
+    assert "lists for hygon and kunlun" in err
+
+
+# -- what the first look of an operator found -----------------------------------------------------------------------------
+
+
+def test_a_template_never_replaces_what_was_filled_in_unless_forced(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("my work\n")
+    code, _, err = call("new", "vendor-order", "--output-file", str(path))
+    assert (code, path.read_text(), "--force" in err) == (2, "my work\n", True)
+    assert call("new", "vendor-order", "--output-file", str(path), "--force")[0] == 0
+    assert path.read_text().startswith("# Fill in")
+
+
+@pytest.mark.parametrize(
+    ("method", "old", "new", "says"),
+    [
+        (Method.MSR, "vendor: hygon", "vendor: hygone", "did you mean 'hygon'?"),
+        (Method.SMN_DEBUGFS, "offset: 0x13b10118", "offset: 13b10044", "hex begins with 0x"),
+        (Method.SMN_DEBUGFS, "offset: 0x13b10118", "offset: 0x13b10043", "not aligned"),
+        (Method.SMN_DEBUGFS, "[0x0, 0x100000]", "[0x0, 0x100002]", "not a multiple of 4"),
+        (Method.SMN_DEBUGFS, 'family: 24', "family: any", "family must not be any"),
+        (Method.MSR, "checked: 2026-11-29", "checked: 2026-13-41", "not a date"),
+        (Method.MSR, "checked: 2026-11-29", "checked: 9999-01-01", "and today is"),
+    ],
+)  # fmt: skip
+def test_validate_refuses_what_an_operator_slips_in(
+    method: Method, old: str, new: str, says: str, tmp_path: Path
+) -> None:
+    text = filled("vendor-order", method)
+    assert text.count(old) == 1
+    path = tmp_path / "a.yaml"
+    path.write_text(text.replace(old, new))
+    found = document("validate", str(path))
+    assert found["exit_code"] == 2
+    (problem,) = found["diagnostics"]
+    assert says in f"{problem['message']} {problem['hint']}"
+
+
+def test_a_value_outside_the_mask_is_told_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    text = filled("vendor-order", Method.PCI_CONFIG)
+    path.write_text(text.replace("  value: 0x0100", "  value: 0x0300"))
+    assert len(document("validate", str(path))["diagnostics"]) == 1
+
+
+def test_an_unknown_recipe_is_answered_with_those_there_are(host: str) -> None:
+    _, _, err = call("show", "nope", "--root", host)
+    assert "recipes here: acs-p2p-redirect, " in err
+
+
+def test_list_counts_no_place_that_a_plan_refuses(tmp_path: Path) -> None:
+    guest = replace(
+        describe("8n8x-4up16"), cpu_flags="fpu lm hypervisor", dmi=("QEMU", "Standard PC"), hostname="guest"
+    )
+    found = {r["id"]: r for r in document("list", "--root", str(root_of(guest, tmp_path).path))["data"]["recipes"]}
+    assert found["pcie-ido-request"]["n_places"] == 0
+    assert "virtual machine" in found["pcie-ido-request"]["reason"]
+    amd = replace(describe("8n8x-4up16"), cpu_vendor="AuthenticAMD", cpu_family=25, cpu_model=17, hostname="amd")
+    root = root_of(amd, tmp_path)
+    found = {r["id"]: r for r in document("list", "--root", str(root.path))["data"]["recipes"]}
+    assert (found["amd-lclk-dpm"]["n_places"], found["amd-lclk-dpm"]["reason"]) == (0, "/dev/hsmp is not there")
+    code, out, _ = call("list", "--root", str(root.path), COLUMNS="160")
+    assert (code, "HERE: places of this host" in out, "keep the clock of the I/O hub" in out) == (0, True, True)

@@ -8,7 +8,9 @@ import struct
 from pathlib import Path
 
 import pytest
+from fakes.kernel import FakeKernel, FakeRoot
 from recipe_looks import look
+from small_host import small_host, write_host
 
 from hicachectl.tuning.access import ACCESS, read_target, shell_line, write_target
 from hicachectl.tuning.access.hsmp import HSMP_REQUEST, HsmpAccess, pack_message, unpack_answer
@@ -258,3 +260,31 @@ def test_a_module_parameter_is_written_on_request_only(tmp_path: Path) -> None:
     (allowed,) = look("2n8x", tmp_path, {"nvidia.ro": "on"}, persist_files=True).values()
     assert (allowed.kind, allowed.new) == (ItemKind.CHANGE, LINE)
     assert any("loaded again" in note for note in allowed.notes)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "options nvidia a=1\ninstall nvidia /bin/evil\n", "options nvidia a=1 b=2\n", "install nvidia /bin/evil\n", "options nvidia a=1\\\n",
+        "options nvidia a=\n", "options nvidia a=1", "",
+    ],
+)  # fmt: skip
+def test_no_line_but_one_option_is_written_for_a_module_and_none_is_taken_for_ours(
+    line: str, devices: HostRoot
+) -> None:
+    with pytest.raises(OSError, match="not one option"):
+        write_target(LiveKernel(devices), devices, PARAM, line)
+    assert not devices.at(PARAM.path).exists()
+    devices.at(PARAM.path).write_text(line)
+    assert "not a file of ours" in (read_target(devices, PARAM).reason or "")
+
+
+@pytest.mark.parametrize("word", ["advise,size=1k", "advise ", "huge", "", "deny"])
+def test_a_remount_takes_a_word_of_huge_and_nothing_behind_it(word: str, tmp_path: Path) -> None:
+    root = write_host(tmp_path, small_host())
+    kernel = FakeKernel(FakeRoot(tmp_path))
+    with pytest.raises(OSError, match="not a word of huge="):
+        write_target(kernel, root, Target(Method.MOUNT, "/dev/shm"), word)
+    assert kernel.log == []
+    write_target(kernel, root, Target(Method.MOUNT, "/dev/shm"), "within_size")
+    assert kernel.log == [("/dev/shm", "huge=within_size")]

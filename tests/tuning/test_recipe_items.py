@@ -15,10 +15,15 @@ from recipe_looks import KNOBS, SHIPPED, describe, edited, look, root_of, sight_
 
 from hicachectl.errors import UsageError
 from hicachectl.tuning.access import read_target, write_target
+from hicachectl.tuning.host.facts import known
+from hicachectl.tuning.host.pcie_caps import unread_config
 from hicachectl.tuning.host.read import read_machine
 from hicachectl.tuning.item import Item, ItemKind
 from hicachectl.tuning.knobs.recipe import RecipeKnob
 from hicachectl.tuning.plan import About, make_plan
+from hicachectl.tuning.recipe_gates import no_value
+from hicachectl.tuning.recipe_match import Place
+from hicachectl.tuning.recipe_place import locate
 from hicachectl.tuning.target import Method, Register, Target
 
 IDO = {"pcie.ido-request": "on"}
@@ -244,10 +249,30 @@ def test_a_device_given_to_a_guest_is_only_reported(driver: str, tmp_path: Path)
     assert items["pcie.ido-request@0000:64:00.0"].kind is ItemKind.CHANGE
 
 
-def test_pending_transactions_are_told(tmp_path: Path) -> None:
+def test_pending_transactions_are_a_skip_so_that_apply_refuses_them_too(tmp_path: Path) -> None:
     host = edited(describe("8n8x-4up16"), "0000:63:00.0", pcie=with_pcie(transactions_pending=True))
-    one = look(host, tmp_path, IDO)["pcie.ido-request@0000:63:00.0"]
-    assert any("transactions were pending" in note for note in one.notes)
+    items = look(host, tmp_path, IDO)
+    one = items["pcie.ido-request@0000:63:00.0"]
+    assert one.kind is ItemKind.SKIP
+    assert "transactions are pending" in (one.reason or "")
+    assert items["pcie.ido-request@0000:64:00.0"].kind is ItemKind.CHANGE
+    off = look(host, tmp_path, {"pcie.ido-request": "off"})
+    assert off["pcie.ido-request@0000:63:00.0"].kind is ItemKind.SAME  # nothing to write, so nothing to wait for
+
+
+def test_what_must_be_at_rest_waits_for_processes_like_a_change_of_order(tmp_path: Path) -> None:
+    items = look("2n4x-plx", tmp_path, {**ACS, "pcie.read-request": "4096"}, allow_isolation_loss=True)
+    assert {item.ordering for item in items.values() if item.knob == "acs.p2p-redirect"} == {True}  # quiesce: required
+    assert {item.ordering for item in items.values() if item.knob == "pcie.read-request"} == {False}
+
+
+def test_a_change_says_what_it_risks(tmp_path: Path) -> None:
+    notes = look("8n8x-4up16", tmp_path, IDO)["pcie.ido-request@0000:63:00.0"].notes
+    assert "risk medium: data-ordering; refused while a process holds an accelerator, unless --online" in notes
+    acs = look("2n4x-plx", tmp_path, ACS, allow_isolation_loss=True)[f"acs.p2p-redirect@{PORTS[0]}"].notes
+    assert "risk high: isolation-loss; refused while a process holds an accelerator, unless --online" in acs
+    mild = look("8n8x-4up16", tmp_path, {"pcie.read-request": "4096"})["pcie.read-request@0000:23:00.0"].notes
+    assert "risk low: fairness-between-devices; better while nothing uses the device" in mild
 
 
 def test_on_a_read_only_mount_what_differs_is_skipped_and_the_same_is_the_same(tmp_path: Path) -> None:
@@ -298,7 +323,6 @@ def test_redirection_is_cleared_only_with_the_flag(tmp_path: Path) -> None:
     allowed = look("2n4x-plx", tmp_path, ACS, allow_isolation_loss=True)
     assert of(allowed, ItemKind.CHANGE) == of(items, ItemKind.SKIP)
     assert {(item.old, item.new) for item in allowed.values()} == {(0x001D, 0x0001)}
-    assert not any(item.ordering for item in allowed.values())
 
 
 def test_a_port_that_does_not_redirect_is_the_same_without_the_flag(tmp_path: Path) -> None:
@@ -391,6 +415,46 @@ def test_a_register_counted_from_the_start_does_not_reach_the_capability_by_the_
     assert "inside the function's PCI Express capability" in (items["x.order@0000:63:00.0"].reason or "")
 
 
+ACS_AT = 0x148
+"""Where made-up functions have access control."""
+
+
+@pytest.mark.parametrize(
+    ("offset", "config_length", "kind", "says"),
+    [
+        (ACS_AT + 6, 4096, ItemKind.SKIP, "access control capability at 0x148"),
+        (ACS_AT + 8, 4096, ItemKind.SKIP, "access control capability at 0x148"),
+        (ACS_AT - 2, 4096, ItemKind.CHANGE, None),
+        (ACS_AT + 0x28, 4096, ItemKind.CHANGE, None),
+        (ACS_AT + 6, 512, ItemKind.SKIP, "access control capability at 0x148"),
+    ],
+)
+def test_isolation_is_not_cleared_by_an_offset_that_no_capability_anchors(
+    offset: int, config_length: int, kind: ItemKind, says: str | None, tmp_path: Path
+) -> None:
+    acs = SHIPPED["acs-p2p-redirect"]
+    reach = replace(acs.reach, method=Method.PCI_CONFIG, extended=None, offset=offset)
+    vendor = replace(
+        acs, id="x-order", knob="x.order", shipped=False, reach=reach, mask=0x0002, value=0x0002, words=(("on", 0x0002),), prechecks=()
+    )  # fmt: skip
+    host = edited(describe("2n4x-plx"), PORTS[0], config_length=config_length)
+    one = look(host, tmp_path, {"x.order": "on"}, recipes=[vendor])[f"x.order@{PORTS[0]}"]
+    assert one.kind is kind
+    assert says is None or says in (one.reason or "")
+
+
+def test_where_access_control_is_not_known_nothing_is_written_to_extended_space_from_the_start() -> None:
+    config = replace(unread_config("config", "x", known(4096, "config")), express_at=None)
+    machine = read_machine(root_of("2n4x-plx", Path("/unused")))
+    port = next(device for device in machine.devices if device.address == PORTS[0])
+    acs = SHIPPED["acs-p2p-redirect"]
+    for offset, refused in ((0x100, True), (0x200, True), (0xFE, False)):
+        reach = replace(acs.reach, method=Method.PCI_CONFIG, extended=None, offset=offset)
+        spot = locate(replace(acs, reach=reach, prechecks=()), Place(port.address, replace(port, config=config)))
+        assert (spot.target is None) == refused, offset
+        assert not refused or "where access control is was not read" in spot.why_not
+
+
 @pytest.mark.parametrize(
     ("host", "wanted"),
     [
@@ -470,3 +534,39 @@ def test_a_guest_changes_registers_only_when_it_is_told_that_its_devices_are_its
     assert "--in-guest" in str(told["pcie.ido-request@0000:63:00.0"].remedy)
     allowed = look(host, tmp_path, IDO, in_guest=True)
     assert of(allowed, ItemKind.CHANGE) == [f"pcie.ido-request@0000:{card}:00.0" for card in ("63", "64", "84")]
+
+
+def test_what_is_not_known_is_not_called_another_machine(tmp_path: Path) -> None:
+    nobody = replace(describe("8n8x-4up16"), files={"/proc/cpuinfo": b"nothing\n"}, hostname="nobody")
+    (unknown,) = look(nobody, tmp_path, {"amd.lclk-dpm": "highest"}).values()
+    assert unknown.kind is ItemKind.SKIP
+    assert "is not known" in (unknown.reason or "")
+    assert unknown.remedy == "sudo hicachectl topo tells what could not be read"
+    (other,) = look("8n8x-4up16", tmp_path, {"amd.lclk-dpm": "highest"}).values()
+    assert other.remedy == "none is needed: the recipe is for other machines"
+
+
+def test_a_remedy_that_the_reason_names_is_the_remedy() -> None:
+    assert (
+        no_value("access method not available: the msr module is not loaded (sudo modprobe msr)").remedy
+        == "sudo modprobe msr"
+    )
+    smn = no_value(
+        "access method not available: debugfs has no x86/amd_smn (boot with amd_smn_debugfs_enable, and mount debugfs)"
+    )
+    assert smn.remedy == "boot with amd_smn_debugfs_enable, and mount debugfs"
+    assert no_value("asked of a live host only").remedy == "run it on the host itself, without --root"
+    assert no_value("failed: EIO").remedy == "none is known here"
+
+
+def test_a_change_is_told_in_words_and_its_undo_with_the_old_value(tmp_path: Path) -> None:
+    one = look("8n8x-4up16", tmp_path, {"pcie.read-request": "4096"})["pcie.read-request@0000:23:00.0"]
+    assert one.notes[0] == "512 -> 4096: bits 0x7000 of Device Control"
+    assert one.undo == "yes: its bits of 0x2930 are written back"
+    ido = look("8n8x-4up16", tmp_path, IDO)["pcie.ido-request@0000:63:00.0"]
+    assert ido.notes[0] == "off -> on: bits 0x0100 of Device Control 2"
+
+
+def test_a_guest_has_a_page_of_its_own(tmp_path: Path) -> None:
+    host = replace(describe("8n8x-4up16"), cpu_flags="fpu lm hypervisor", dmi=("QEMU", "Standard PC"))
+    assert look(host, tmp_path, IDO)["pcie.ido-request@0000:63:00.0"].code == "HC-GUEST"

@@ -26,6 +26,11 @@ PAYLOAD = recipe_data("pcie-mps").decode()
 MODULE = recipe_data("nvidia-ro").decode()
 HSMP = recipe_data("amd-lclk-dpm").decode()
 MSR = recipe_data("intel-ddio-ways").decode()
+_MODULE_REACH = "method: module-param, scope: host, module: nvidia, parameter: NVreg_EnablePCIERelaxedOrderingMode"
+MOUNT = (
+    MODULE.replace(_MODULE_REACH, "method: mount, scope: host, path: /mnt/pool").replace('"1"', '"advise"').replace('"0"', '"never"')
+)  # fmt: skip
+SYSFS = MODULE.replace(_MODULE_REACH, "method: sysfs, scope: host, path: /sys/kernel/x")
 HERE = os.getuid()
 
 
@@ -225,6 +230,15 @@ REFUSED = [
     (MODULE, "parameter: NVreg_EnablePCIERelaxedOrderingMode", 'parameter: "a b"', "access:", "letters, digits"),
     (MODULE, 'write: {value: "1"}', "write: {value: 1}", "write:", "not a text"),
     (MODULE, 'write: {value: "1"}', 'write: {value: "1", mask: 0x1}', "write:", "unknown key 'mask'"),
+    (MODULE, 'write: {value: "1"}', 'write: {value: "1\\ninstall nvidia /bin/evil"}', "write:", "one word"),
+    (MODULE, 'off: "0"', 'off: "0 b=1"', "words:", "one word"),
+    (MODULE, 'off: "0"', 'off: "0\\\\"', "words:", "one word"),
+    (MOUNT, 'on: "advise"', 'on: "advise,size=1k"', "words:", "never, always, within_size or advise"),
+    (MOUNT, 'off: "never"', 'off: "deny"', "words:", "never, always, within_size or advise"),
+    (MOUNT, 'write: {value: "advise"}', 'write: {value: "advise,size=1k"}', "write:", "never, always, within_size or advise"),
+    (SYSFS, 'write: {value: "1"}', 'write: {value: "1\\n2"}', "write:", "one line"),
+    (IDO, "offset: 0x28", "offset: 0x3c", "access:", "past the PCI Express capability"),
+    (ACS, "offset: 0x06", "offset: 0x28", "access:", "past the access control capability"),
     (MODULE, "module: nvidia", "module: nvidia, width: 8", "access:", "module-param has no width"),
 ]  # fmt: skip
 
@@ -493,3 +507,8 @@ def test_a_file_that_may_not_be_read_says_so(folder: Path) -> None:
     put(folder, "a.yaml", mode=0o000)
     with pytest.raises(PermissionDenied):
         load(folder)
+
+
+def test_a_recipe_of_a_mount_and_one_of_a_file_are_recipes() -> None:
+    assert parsed(MOUNT).words == (("on", "advise"), ("off", "never"))
+    assert parsed(SYSFS.replace('"1"', '"1 2 3"')).value == "1 2 3"

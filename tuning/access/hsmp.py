@@ -74,8 +74,10 @@ class HsmpAccess:
     def shell(self, target: Target, value: Value) -> str:
         """Return the line of AMD's own tool. Pure."""
         socket, nbio, _ = _place(target)
+        assert target.register is not None
         assert isinstance(value, int)
-        return f"e_smi_tool --setlclkdpmlevel {socket} {nbio} {value & 0xFF} {value >> 8 & 0xFF}"
+        levels = value & ~target.register.never
+        return f"e_smi_tool --setlclkdpmlevel {socket} {nbio} {levels & 0xFF} {levels >> 8 & 0xFF}"
 
 
 def pack_message(message: int, socket: int, words: tuple[int, ...], n_answer: int) -> bytes:

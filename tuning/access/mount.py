@@ -5,13 +5,14 @@ Remount affects pages faulted from then on; files already populated keep theirs 
 
 from __future__ import annotations
 
+import errno
 import shlex
 
 from hicachectl.tuning.host.facts import Fact, known, unknown
 from hicachectl.tuning.host.mounts import Mount, read_mounts
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.kernel import Kernel
-from hicachectl.tuning.target import Target, Value
+from hicachectl.tuning.target import HUGE_WORDS, Target, Value
 
 __all__ = ["MountAccess"]
 
@@ -30,7 +31,9 @@ class MountAccess:
         return unknown(source, "not a tmpfs mount") if mount is None else known(mount.option("huge") or "never", source)
 
     def write(self, kernel: Kernel, root: HostRoot, target: Target, value: Value) -> None:
-        """Remount with the new word, keeping the mount's flags. Changes the host. Raises OSError."""
+        """Remount with the new word, keeping the mount's flags. Changes the host. Raises OSError; EINVAL for what is no word of huge=."""
+        if value not in HUGE_WORDS:  # a comma would begin another option: size, mode
+            raise OSError(errno.EINVAL, f"{value!r} is not a word of huge=", target.path)
         mounts = read_mounts(root)
         mount = None if mounts.value is None else _on_top(mounts.value, target.path)
         if mount is None:

@@ -44,4 +44,5 @@ class MsrAccess:
         """Return the wrmsr line. Pure."""
         register = target.register
         assert register is not None
-        return f"wrmsr -p {target.path.split('/')[-2]} {register.offset:#x} {value:#x}"
+        assert isinstance(value, int)
+        return f"wrmsr -p {target.path.split('/')[-2]} {register.offset:#x} {value & ~register.never:#x}"

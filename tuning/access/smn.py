@@ -67,8 +67,11 @@ class SmnAccess:
     def shell(self, target: Target, value: Value) -> str:
         """Return the three lines as one. Pure."""
         node, address = _place(target)
-        folder = target.path.rpartition("/")[0]
-        return f"cd {folder} && echo {node:#x} > node && echo {address:#x} > address && echo {value:#x} > value"
+        register, folder = target.register, target.path.rpartition("/")[0]
+        assert register is not None
+        assert isinstance(value, int)
+        word = value & ~register.never
+        return f"cd {folder} && echo {node:#x} > node && echo {address:#x} > address && echo {word:#x} > value"
 
 
 def _place(target: Target) -> tuple[int, int]:

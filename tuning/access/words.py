@@ -27,7 +27,9 @@ class WordAccess:
         """Return `echo WORD > FILE`, or the sysctl line. Pure."""
         word = shlex.quote(str(value))
         if target.method is Method.SYSCTL:
-            return f"sysctl -w {target.path.removeprefix('/proc/sys/').replace('/', '.')}={word}"
+            name = target.path.removeprefix("/proc/sys/")
+            dotted = name if "." in name else name.replace("/", ".")  # sysctl.d(5): a name with slashes keeps its dots
+            return f"sysctl -w {shlex.quote(dotted)}={word}"
         return f"echo {word} > {shlex.quote(target.path)}"
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "ASLEEP",
     "GONE",
     "NEEDS_ROOT",
+    "NO_ACCESS_CONTROL",
     "SPEEDS_GT_S",
     "WIDTHS",
     "decode_config",
@@ -28,6 +29,7 @@ __all__ = [
 T = TypeVar("T")
 
 NEEDS_ROOT = "needs root (CAP_SYS_ADMIN)"
+NO_ACCESS_CONTROL = "no ACS capability"
 """Reason when 64 bytes came back: the kernel cuts the read short without an error (pci-sysfs.c, pci_read_config)."""
 GONE = "device gone (config reads all ones)"
 ASLEEP = "asleep"
@@ -222,7 +224,7 @@ def _acs(data: bytes, source: str, short: str) -> Fact[int]:
         return unknown(source, f"{len(data)} bytes of config were read: {short}")
     at = _acs_at(data)
     if at is None:
-        return unknown(source, "no ACS capability")
+        return unknown(source, NO_ACCESS_CONTROL)
     if at + 4 > len(data) or data[at : at + 4] == b"\xff" * 4:
         return unknown(source, GONE if at + 4 <= len(data) else "register lies outside what was read")
     control = _word(data, at + 6)

@@ -23,6 +23,7 @@ DEFRAG = Setting(
     Target(Method.SYSFS, f"{THP}/khugepaged/defrag"),
     "CONFIG_TRANSPARENT_HUGEPAGE",
     ("0", "1"),
+    argues_for=("1",),
 )
 PAGES = Setting(
     "khugepaged.pages-to-scan",

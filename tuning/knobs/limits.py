@@ -18,6 +18,7 @@ from hicachectl.units import GIB, format_bytes, parse_size
 
 __all__ = ["CgroupLimit", "Hugetlb", "Memlock"]
 
+NOTHING_TO_DO = "nothing to do"
 _OWN = "read of this process: an engine started elsewhere has the limit of its own unit or container"
 _LIMIT_WHY = {
     "limits.memlock": "RLIMIT_MEMLOCK bounds mlock and what can be registered for RDMA, not pinning by a GPU driver "
@@ -73,7 +74,7 @@ class Memlock(_Limit):
                 limit.source,
                 None,
                 reason="locked memory is unlimited here",
-                remedy=_LINES[self.name],
+                remedy=NOTHING_TO_DO,
                 notes=(_OWN,),
             )
         if limit.value is None:
@@ -88,7 +89,7 @@ class Memlock(_Limit):
         )
         return _item(
             self.name, choice, str(limit.value), limit.source, None, reason=_sum(f"{format_bytes(limit.value)} may be locked", limit.value, need, of),
-            remedy=_LINES[self.name], notes=notes,
+            remedy=NOTHING_TO_DO if need is not None and need <= limit.value else _LINES[self.name], notes=notes,
         )  # fmt: skip
 
 
@@ -129,7 +130,7 @@ class CgroupLimit(_Limit):
         if limit.reason == "no limit":
             reason = "no control group above this process limits its memory"
             return _item(
-                self.name, choice, "no limit", limit.source, None, reason=reason, remedy=_LINES[self.name], notes=notes
+                self.name, choice, "no limit", limit.source, None, reason=reason, remedy=NOTHING_TO_DO, notes=notes
             )
         if limit.value is None:
             return _unread(self.name, choice, limit)
@@ -143,8 +144,9 @@ class CgroupLimit(_Limit):
         reason = _sum(f"group {where} allows {format_bytes(limit.value)}", limit.value, need, what)
         if used.value is None:
             reason += f"; what is used is not known ({used.reason})"
+        enough = need <= limit.value and pool_bytes is not None and used.value is not None
         line = (
-            _LINES[self.name]
+            (NOTHING_TO_DO if enough else _LINES[self.name])
             if need <= limit.value
             else _LINES[self.name].replace("infinity", f"{-(-need // GIB)}G or more")
         )

@@ -19,6 +19,7 @@ SETTING = Setting(
     "programs up to 20 % (redhat-performance/tuned#283; docs/facts.md#balancing)",
     Target(Method.SYSCTL, "/proc/sys/kernel/numa_balancing"),
     "CONFIG_NUMA_BALANCING",
+    argues_for=("0",),
 )
 _PINNED = {"enable": "1", "disable": "0"}
 """Words of numa_balancing= (Linux Documentation/admin-guide/kernel-parameters.txt)."""

@@ -20,8 +20,9 @@ from hicachectl.tuning.recipe import REGISTER_METHODS, Precheck, Recipe
 from hicachectl.tuning.recipe_gates import Verdict, because, hidden, may_write, no_value, read_only, relaxed_ordering
 from hicachectl.tuning.recipe_match import Place, Places, find_places
 from hicachectl.tuning.recipe_place import locate
+from hicachectl.tuning.recipe_rules import register_name
 from hicachectl.tuning.sight import Sight
-from hicachectl.tuning.target import METHODS_THAT_REPORT, Method, Rule, Target, Value, agrees
+from hicachectl.tuning.target import METHODS_THAT_REPORT, Method, Register, Rule, Target, Value, agrees, show_value
 
 __all__ = ["RecipeKnob"]
 
@@ -91,8 +92,13 @@ class RecipeKnob:
     ) -> Iterator[Item]:
         if found.why_not is not None and self.recipe.knob in choices.wanted:
             kind = ItemKind.REPORT if self.recipe.reports_only else ItemKind.SKIP
+            remedy = (
+                "sudo hicachectl topo tells what could not be read"
+                if found.undecided
+                else "none is needed: the recipe is for other machines"
+            )
             verdict = hidden(self.recipe, sight.machine, in_guest=choices.in_guest) or because(
-                kind, found.why_not, "none is needed: the recipe is for other machines"
+                kind, found.why_not, remedy
             )
             yield self._item(
                 _Seen(Place(None), None, Fact(None, "", reason=found.why_not)), asked, wanted, verdict, sight
@@ -156,18 +162,18 @@ class RecipeKnob:
             reason=verdict.reason,
             remedy=verdict.remedy,
             code=verdict.code,
-            undo="yes, at the next load of the module" if recipe.reach.method is Method.MODULE_PARAM else "yes",
+            undo=_undo(recipe, seen, verdict.kind),
             owners=() if target is None else sight.owners.get(target.path, ()),
             probe=None if effect is None else effect.probe,
             min_gain=None if effect is None else effect.min_gain,
             max_loss=None if effect is None else effect.max_loss,
             read_back=recipe.read_back,
             on_not_implemented=recipe.on_not_implemented,
-            ordering=recipe.risk.ordering,
+            ordering=recipe.risk.must_rest,
             recipe=recipe.id,
             recipe_sha256=recipe.sha256,
             uplink=place.uplink,
-            notes=(*verdict.notes, *_notes(recipe, seen, verdict.kind, sight.machine)),
+            notes=(*verdict.notes, *_notes(recipe, seen, verdict.kind, sight.machine, wanted)),
         )
 
 
@@ -178,22 +184,19 @@ class _Seen:
     value: Fact[Value]
 
 
-def _notes(recipe: Recipe, seen: _Seen, kind: ItemKind, machine: Machine) -> Iterator[str]:
+def _notes(recipe: Recipe, seen: _Seen, kind: ItemKind, machine: Machine, wanted: Value | None) -> Iterator[str]:
     """Yield what an operator should know before writing, and the word for what was read."""
-    value, device = seen.value.value, seen.place.device
+    value = seen.value.value
     word = None if value is None else recipe.word_of(value)
     if word is not None and kind is ItemKind.REPORT:
         yield f"it is {word} here"
     if kind is not ItemKind.CHANGE:
         return
+    if seen.target is not None and seen.target.register is not None:
+        yield _in_words(recipe, seen.target.register, value, wanted)
+    yield _at_risk(recipe)
     if recipe.on_not_implemented == "skip":
         yield "support unknown until written"
-    if (
-        device is not None
-        and device.config.transactions_pending.value
-        and recipe.wants(Precheck.TRANSACTIONS_PENDING) is not None
-    ):
-        yield "transactions were pending when it was read: apply it while the device is idle"
     if recipe.reach.method is Method.MODULE_PARAM:
         yield f"takes effect when {recipe.reach.module} is loaded again; where the initramfs loads it, rebuild that too"
     elif recipe.reach.method in REGISTER_METHODS:
@@ -208,3 +211,33 @@ def _notes(recipe: Recipe, seen: _Seen, kind: ItemKind, machine: Machine) -> Ite
         yield f"the recipe is {recipe.status.value}"
     if machine.host.virtualisation.value is None:
         yield f"whether this is a virtual machine is not known ({machine.host.virtualisation.reason})"
+
+
+def _at_risk(recipe: Recipe) -> str:
+    """Say what a write puts at risk, and whether the device must be at rest for it."""
+    risk = recipe.risk
+    if risk.must_rest:
+        rest = "refused while a process holds an accelerator, unless --online"
+    else:
+        rest = "better while nothing uses the device" if risk.quiesce == "recommended" else "while the device is used"
+    return f"risk {risk.level}: {', '.join(risk.hazards) or 'none is known'}; {rest}"
+
+
+def _in_words(recipe: Recipe, register: Register, old: Value | None, new: Value | None) -> str:
+    """Say a change of bits by the recipe's words and the register's name: `512 -> 4096: bits 0x7000 of Device Control`."""
+    words = [
+        (None if value is None else recipe.word_of(value)) or f"{value & register.mask:#06x}"
+        if isinstance(value, int)
+        else "?"
+        for value in (old, new)
+    ]
+    name = register_name(recipe.reach) or f"register {register.offset & 0xFFFFFFFF:#x}"
+    return f"{words[0]} -> {words[1]}: bits {register.mask:#06x} of {name}"
+
+
+def _undo(recipe: Recipe, seen: _Seen, kind: ItemKind) -> str:
+    if recipe.reach.method is Method.MODULE_PARAM:
+        return "yes, at the next load of the module"
+    if kind is not ItemKind.CHANGE or seen.target is None or seen.target.register is None:
+        return "yes"
+    return f"yes: its bits of {show_value(seen.target, seen.value.value)} are written back"

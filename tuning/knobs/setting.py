@@ -14,7 +14,7 @@ from hicachectl.tuning.item import Item, ItemKind
 from hicachectl.tuning.sight import Sight
 from hicachectl.tuning.target import Method, Rule, Target, Value, agrees
 
-__all__ = ["RESTART", "Pin", "Setting", "in_container", "judge", "leave_alone", "report", "skip"]
+__all__ = ["NO_FILE", "RESTART", "Pin", "Setting", "in_container", "judge", "leave_alone", "report", "skip"]
 
 RESTART = "restart the engine: only pages faulted from now on follow, those it has stay as they are"
 NO_FILE = "no such file"
@@ -23,7 +23,10 @@ _NO_CHANGE = "nothing is written"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is the same for a place on every host. `needs` says what a kernel must have for it; `words` are those the kernel documents."""
+    """What is the same for a place on every host. `needs` says what a kernel must have for it; `words` are those the kernel documents.
+
+    `argues_for` are the values that `why` speaks for; empty where it speaks of the place and not of a value.
+    """
 
     knob: str
     title: str
@@ -33,6 +36,12 @@ class Setting:
     words: tuple[str, ...] = ()
     subject: str | None = None
     privilege: str = "root"
+    argues_for: tuple[str, ...] = ()
+
+    def why_for(self, choice: Choice) -> str:
+        """Return why this value is wanted: our own reason, or who set it where ours would speak against it. Pure."""
+        ours = not self.argues_for or choice.value.partition("@")[0] in self.argues_for
+        return self.why if ours else choice.reason
 
     @property
     def id(self) -> str:
@@ -189,7 +198,7 @@ def _item(
         old_reason=fact.reason,
         wanted=wanted,
         rule=rule,
-        why=setting.why,
+        why=setting.why_for(choice),
         origin=choice.origin,
         source=fact.source,
         reason=reason,

@@ -6,11 +6,13 @@ and shared anonymous memory, and neither /dev/shm (tmpfs.py).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hicachectl.errors import UsageError
 from hicachectl.tuning import finding
 from hicachectl.tuning.choices import Choices
 from hicachectl.tuning.host.model import Machine
-from hicachectl.tuning.item import Item
+from hicachectl.tuning.item import Item, ItemKind
 from hicachectl.tuning.judge_memory import ROOMY_SHARE
 from hicachectl.tuning.knobs.setting import RESTART, Pin, Setting, judge, skip
 from hicachectl.tuning.knobs.thp_sizes import GIVES, THP, effective, own_word
@@ -18,7 +20,7 @@ from hicachectl.tuning.sight import Sight
 from hicachectl.tuning.target import Method, Rule, Target
 from hicachectl.units import format_bytes, parse_size
 
-__all__ = ["AT_LEAST_AS_GOOD", "ThpDefrag", "ThpEnabled", "ThpShmem", "has_room"]
+__all__ = ["AT_LEAST_AS_GOOD", "DEFRAG", "ThpDefrag", "ThpEnabled", "ThpShmem", "has_room", "settle"]
 
 _GUIDE = "Linux Documentation/admin-guide/mm/transhuge.rst"
 _CONFIG = "CONFIG_TRANSPARENT_HUGEPAGE"
@@ -33,6 +35,7 @@ ENABLED = Setting(
     Target(Method.SYSFS, f"{THP}/enabled"),
     _CONFIG,
     ("always", "madvise", "never"),
+    argues_for=("madvise",),
 )
 DEFRAG = Setting(
     "thp.defrag",
@@ -42,6 +45,7 @@ DEFRAG = Setting(
     Target(Method.SYSFS, f"{THP}/defrag"),
     _CONFIG,
     ("always", "defer", "defer+madvise", "madvise", "never"),
+    argues_for=("auto",),
 )
 SHMEM = Setting(
     "thp.shmem",
@@ -50,6 +54,7 @@ SHMEM = Setting(
     Target(Method.SYSFS, f"{THP}/shmem_enabled"),
     "CONFIG_TRANSPARENT_HUGEPAGE and CONFIG_SHMEM",
     ("always", "within_size", "advise", "never", "deny", "force"),
+    argues_for=("always", "within_size", "advise"),
 )
 
 
@@ -84,11 +89,15 @@ class ThpEnabled:
             )
         proof = "thp-anonymous" if then in GIVES else ""
         pin = _pin(sight, "transparent_hugepage")
-        return (
-            judge(
-                ENABLED, sight, choice, (choice.value,), pin=pin, proof=proof, notes=tuple(notes), on_change=(RESTART,)
-            ),
+        found = judge(
+            ENABLED, sight, choice, (choice.value,), pin=pin, proof=proof, notes=tuple(notes), on_change=(RESTART,)
         )
+        if found.kind is ItemKind.SAME and choice.value in GIVES and then == "never":
+            kib = _huge_kib(sight)
+            why = f"it is {found.old}, and pages of {format_bytes(kib << 10)} follow their own file, which says never: pools get small pages"
+            remedy = f"set tune.thp.sizes to {kib}kB=inherit in the same plan"
+            return (skip(ENABLED, sight, choice, (choice.value,), why, remedy, "HC-THP-OFF"),)
+        return (found,)
 
 
 class ThpDefrag:
@@ -158,6 +167,24 @@ class ThpShmem:
                 SHMEM, sight, choice, wanted, rule=rule, pin=pin, proof=proof, notes=tuple(notes), on_change=(RESTART,)
             ),
         )
+
+
+def settle(choices: Choices, sight: Sight) -> Choices:
+    """Return the choices with the word that room decides now in the place of auto, and the numbers in its reason. Pure.
+
+    A plan is made of these: free memory changes by the minute, and a plan that asked again when it is applied, or at every
+    boot, would hardly ever fit. `sight` needs the machine and the door of the file.
+    """
+    choice = choices.wanted.get("thp.defrag")
+    if choice is None or choice.value.partition(":")[0] != "auto":
+        return choices
+    try:
+        need = parse_size(choice.value.partition(":")[2]) if ":" in choice.value else None
+    except UsageError:
+        return choices  # the item says so
+    word, told = _auto(sight, need)
+    settled = replace(choice, value=word, reason=f"{choice.reason}; {told}")
+    return replace(choices, wanted={**choices.wanted, "thp.defrag": settled})
 
 
 def has_room(machine: Machine, need_bytes: int | None) -> tuple[bool, str]:

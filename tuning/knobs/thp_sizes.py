@@ -41,8 +41,10 @@ class ThpSizes:
         return tuple(_target(n_kib) for n_kib in _chosen(choices))
 
     def items(self, sight: Sight, choices: Choices) -> tuple[Item, ...]:
-        """Return an item a chosen size, smallest first. Pure."""
-        return tuple(_item(sight, choices, n_kib) for n_kib in _chosen(choices))
+        """Return an item a chosen size, smallest first; none where inherit is asked for and no size has a file, for so it is. Pure."""
+        return tuple(
+            _item(sight, choices, n_kib) for n_kib in _chosen(choices) if not _so_already(sight, choices, n_kib)
+        )
 
 
 def effective(own: str | None, above: str | None) -> str | None:
@@ -104,6 +106,13 @@ def _item(sight: Sight, choices: Choices, n_kib: int) -> Item:
     proof = "thp-anonymous" if is_huge and then in GIVES else ""
     notes = (told,) if is_huge else (told, f"not the huge size of this host, {_huge(thp.huge_page_bytes.value)}")
     return judge(setting, sight, choice, (choice.value,), pin=pin, proof=proof, notes=notes, on_change=(RESTART,))
+
+
+def _so_already(sight: Sight, choices: Choices, n_kib: int) -> bool:
+    """Whether a kernel without a file a size (before 6.8) is asked to let its huge size follow the file above: it cannot do otherwise."""
+    thp = sight.machine.memory.thp
+    bare = thp.enabled.is_known and not thp.sizes and thp.huge_page_bytes.value == n_kib * KIB
+    return bare and choices.wanted[f"thp.size.{n_kib}kB"].value == "inherit"
 
 
 def _needs(sight: Sight, n_kib: int) -> str:

@@ -12,13 +12,11 @@ from hicachectl.tuning.item import Item
 from hicachectl.tuning.knobs.setting import NO_FILE, Setting, in_container, judge, leave_alone, skip
 from hicachectl.tuning.knobs.thp import AT_LEAST_AS_GOOD, SHMEM, ThpShmem
 from hicachectl.tuning.sight import Sight
-from hicachectl.tuning.target import Method, Rule, Target
+from hicachectl.tuning.target import HUGE_WORDS, Method, Rule, Target
 
 __all__ = ["TmpfsHuge", "fstab_line"]
 
 DEV_SHM = "/dev/shm"
-WORDS = ("never", "always", "within_size", "advise")
-"""Linux Documentation/admin-guide/mm/transhuge.rst, "Hugepages in tmpfs/shmem"."""
 _GIVES = frozenset(("always", "within_size", "advise"))
 _WHY = (
     "a file there gets small pages and MADV_HUGEPAGE succeeds and does nothing unless the mount says huge= "
@@ -48,14 +46,16 @@ class TmpfsHuge:
         return tuple(_item(sight, choices, choice, word, path) for path in paths)
 
 
-def fstab_line(path: str, word: str) -> str:
+def fstab_line(path: str, word: str, options: tuple[str, ...] = ("defaults",)) -> str:
     """Return the line of /etc/fstab that keeps the option over a boot (fstab(5): blanks are written \\040). Pure.
+
+    `options` are the others of the mount: a line without them would drop its size, mode and noexec at the next boot.
 
     >>> fstab_line("/dev/shm", "advise")
     'tmpfs /dev/shm tmpfs defaults,huge=advise 0 0'
     """
     plain = path.replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011")
-    return f"tmpfs {plain} tmpfs defaults,huge={word} 0 0"
+    return f"tmpfs {plain} tmpfs {','.join(options)},huge={word} 0 0"
 
 
 def _item(sight: Sight, choices: Choices, choice: Choice, word: str, path: str) -> Item:
@@ -115,7 +115,7 @@ def _keep(sight: Sight, path: str, word: str) -> str:
     for owner in sight.owners.get(path, ()):
         if owner.name == "fstab":
             return f"lasts until the next boot; to keep it, write huge={word} into the options at {owner.where}"
-    return f"lasts until the next boot; to keep it, add to /etc/fstab: {fstab_line(path, word)}"
+    return "lasts until the next boot; hicachectl tune unit PLAN prints the line of /etc/fstab that keeps it with the mount's other options"
 
 
 def _parts(choice: Choice) -> tuple[str, tuple[str, ...]]:
@@ -130,7 +130,8 @@ def _setting(path: str) -> Setting:
         _WHY,
         Target(Method.MOUNT, path),
         "tmpfs with huge pages",
-        WORDS,
+        HUGE_WORDS,
         subject=path,
         privilege="root (CAP_SYS_ADMIN)",
+        argues_for=tuple(_GIVES),
     )

@@ -1,6 +1,7 @@
 """Weights of weighted interleave, by node: how many pages a pool takes from each before it goes on. Offered, set when chosen. Pure.
 
-A choice is "offer" (told only), "auto" (the kernel's own weights, by bandwidth), "memory" (by each node's size) or
+A choice is "offer" (told only), "auto" (the kernel's own weights, by bandwidth: told with the line, since the weights it
+writes over could not be put back), "memory" (by each node's size) or
 NODE=WEIGHT,NODE=WEIGHT. Linux Documentation/ABI/testing/sysfs-kernel-mm-mempolicy-weighted-interleave: 1 to 255, new
 allocations only; a weight that is written switches the kernel to manual, so the item `@auto` comes first and is undone last.
 """
@@ -15,7 +16,7 @@ from hicachectl.tuning import finding
 from hicachectl.tuning.choices import Choice, Choices
 from hicachectl.tuning.host.model import Machine
 from hicachectl.tuning.item import Item, ItemKind
-from hicachectl.tuning.knobs.setting import Setting, judge, leave_alone, report, skip
+from hicachectl.tuning.knobs.setting import NO_FILE, Setting, judge, leave_alone, report, skip
 from hicachectl.tuning.sight import Sight
 from hicachectl.tuning.target import Method, Target
 
@@ -64,7 +65,7 @@ class WeightedInterleave:
                 f"write offer, auto, memory or NODE=WEIGHT,NODE=WEIGHT (1 to {MAX_WEIGHT}), or {leave_alone(_KNOB)}"
             )
             return (skip(_auto(), sight, choice, (), why, remedy),)
-        return _by_weight(sight, choice, weights)
+        return _by_weight(sight, choices, choice, weights)
 
 
 def by_memory(machine: Machine) -> dict[int, int]:
@@ -77,8 +78,12 @@ def by_memory(machine: Machine) -> dict[int, int]:
     return {ident: min(MAX_WEIGHT, max(1, round(size / least))) for ident, size in sizes.items()} if least else {}
 
 
-def _by_weight(sight: Sight, choice: Choice, weights: dict[int, int]) -> tuple[Item, ...]:
-    """Return the items of the nodes; where one changes and the kernel weighs by itself, first the one that stops it."""
+def _by_weight(sight: Sight, choices: Choices, choice: Choice, weights: dict[int, int]) -> tuple[Item, ...]:
+    """Return the items of the nodes; where one changes and the kernel weighs by itself, first the one that stops it.
+
+    A weight alone would stop the kernel too, and nothing would record that: where that item is not in the plan, or who
+    weighs could not be read, the weights are skipped.
+    """
     nodes = tuple(
         judge(_node(ident), sight, choice, (str(weight),), proof="binding", on_change=(_ONLY,))
         if 1 <= weight <= MAX_WEIGHT
@@ -87,22 +92,40 @@ def _by_weight(sight: Sight, choice: Choice, weights: dict[int, int]) -> tuple[I
         )
         for ident, weight in weights.items()
     )
-    if not any(node.kind is ItemKind.CHANGE for node in nodes) or not sight.value(_auto().target).is_known:
+    by_itself = sight.value(_auto().target)
+    if not any(node.kind is ItemKind.CHANGE for node in nodes):
         return nodes
+    if by_itself.value is None:
+        if by_itself.reason == NO_FILE:
+            return nodes
+        why = f"whether the kernel weighs by itself could not be read: {by_itself.reason} ({by_itself.source})"
+        return tuple(_held(sight, choice, node, why, f"look at it: cat {by_itself.source}") for node in nodes)
+    if by_itself.value != "false" and not choices.keeps(_KNOB, _auto().subject):
+        why = f"auto is {by_itself.value}: a weight that is written ends that, and the item {_auto().id} is left out by --only"
+        return tuple(_held(sight, choice, node, why, f"--only {_KNOB}") for node in nodes)
     told = ("a weight that is written stops the kernel's own weights; this item puts them back last at a rollback",)
     return (judge(_auto(), sight, choice, ("false",), on_change=told), *nodes)
 
 
 def _to_auto(sight: Sight, choice: Choice) -> Item:
-    told = (_ONLY, "the kernel takes the bandwidths from firmware tables; without them every weight is 1", _lost(sight))
+    told = ("the kernel takes the bandwidths from firmware tables; without them every weight is 1",)
     found = judge(_auto(), sight, choice, ("true",), on_change=told)
     weights = [node.interleave_weight for node in sight.machine.numa.nodes]
     if found.kind is ItemKind.SKIP and any(weight.is_known for weight in weights):
         return replace(found, remedy=f"write weights (memory, or NODE=WEIGHT,NODE=WEIGHT), or {leave_alone(_KNOB)}")
     if found.kind is ItemKind.CHANGE:
-        undo = f"partly: false is written back, but the weights stay the kernel's; {_lost(sight)}, write those again"
-        return replace(found, undo=undo)
+        why = f"it is {found.old}: the kernel would write over the weights, and false alone does not bring them back; {_lost(sight)}"
+        remedy = f"echo true > {_auto().target.path}"
+        return replace(found, kind=ItemKind.REPORT, reason=why, remedy=remedy, undo="nothing is written")
     return found
+
+
+def _held(sight: Sight, choice: Choice, node: Item, reason: str, remedy: str) -> Item:
+    """Return a node's item, a change as a skip."""
+    if node.kind is not ItemKind.CHANGE:
+        return node
+    assert node.subject is not None
+    return skip(_node(int(node.subject.removeprefix("node"))), sight, choice, (str(node.new),), reason, remedy)
 
 
 def _lost(sight: Sight) -> str:

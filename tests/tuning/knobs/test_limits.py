@@ -84,3 +84,13 @@ def test_unreadable_limits_are_skipped_with_a_code(tmp_path: Path) -> None:
     for item in items(look(tmp_path, spec, choices), choices):
         assert (item.kind, item.code) == (ItemKind.SKIP, "HC-HOST")
         assert item.old is None and item.old_reason
+
+
+def test_advice_is_given_only_where_something_is_short(tmp_path: Path) -> None:
+    free = wants("limits.memlock=report", "limits.cgroup=report")
+    for item in items(look(tmp_path / "a", small(memlock="unlimited"), free), free):
+        assert item.remedy == "nothing to do", item.id
+    enough, short = wants("limits.memlock=1GiB"), wants("limits.memlock=3GiB")
+    limited = small(memlock=f"{2 * GIB}")
+    assert one(look(tmp_path / "b", limited, enough), enough, "limits.memlock").remedy == "nothing to do"
+    assert "LimitMEMLOCK" in str(one(look(tmp_path / "c", limited, short), short, "limits.memlock").remedy)

@@ -107,15 +107,38 @@ def test_weights_that_are_there_leave_auto_alone(tmp_path: Path) -> None:
     assert [item.kind for item in items(look(tmp_path, uneven("true"), choices), choices)] == [ItemKind.SAME]
 
 
-@pytest.mark.parametrize(("auto", "kind"), [("false", ItemKind.CHANGE), ("true", ItemKind.SAME), (None, ItemKind.SKIP)])
-def test_auto_needs_the_file_of_the_kernel(auto: str | None, kind: ItemKind, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("auto", "kind"), [("false", ItemKind.REPORT), ("true", ItemKind.SAME), (None, ItemKind.SKIP)])
+def test_auto_is_never_set_since_the_weights_it_replaces_could_not_be_put_back(
+    auto: str | None, kind: ItemKind, tmp_path: Path
+) -> None:
     choices = wants("numa.interleave-weight=auto")
     item = one(look(tmp_path, uneven(auto), choices), choices, "numa.interleave-weight@auto")
-    assert item.kind is kind
+    assert (item.kind, item.new) == (kind, None)
     if auto == "false":
-        assert item.undo.startswith("partly: ") and "weights today: 0=1,1=1" in item.undo
+        assert item.reason is not None and "0=1,1=1" in item.reason
+        assert item.remedy == f"echo true > {WEIGHTS}/auto"
     if auto is None:
         assert item.remedy is not None and "write weights" in item.remedy
+
+
+@pytest.mark.parametrize("only", ["numa.interleave-weight@node0", "numa.interleave-weight@auto"])
+def test_a_weight_that_would_stop_the_kernels_own_in_silence_is_skipped(only: str, tmp_path: Path) -> None:
+    choices = wants("numa.interleave-weight=0=4,1=2", only=[only])
+    found = {item.subject: item for item in items(look(tmp_path / "a", uneven("true"), choices), choices)}
+    if only.endswith("auto"):
+        assert found["auto"].kind is ItemKind.CHANGE
+        return
+    assert found["node0"].kind is ItemKind.SKIP
+    assert "auto is true" in (found["node0"].reason or "")
+    assert "--only numa.interleave-weight" in (found["node0"].remedy or "")
+    manual = {item.subject: item for item in items(look(tmp_path / "b", uneven("false"), choices), choices)}
+    assert manual["node0"].kind is ItemKind.CHANGE
+
+
+def test_while_it_is_not_known_who_weighs_nothing_is_written(tmp_path: Path) -> None:
+    choices = wants("numa.interleave-weight=0=4")
+    sight = look(tmp_path, uneven("maybe so"), choices)
+    assert {item.kind for item in items(sight, choices)} == {ItemKind.SKIP}
 
 
 @pytest.mark.parametrize("choice", ["0=0", "0=256", "0=x", "heavy"])

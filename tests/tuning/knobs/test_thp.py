@@ -10,7 +10,7 @@ from hosts.builder import GIB, HostSpec, NodeSpec
 from knob_looks import THP, items, look, one, small, wants
 
 from hicachectl.tuning.item import Item, ItemKind
-from hicachectl.tuning.knobs.thp import has_room
+from hicachectl.tuning.knobs.thp import has_room, settle
 from hicachectl.tuning.knobs.thp_sizes import effective, pinned_word
 from hicachectl.tuning.sight import Sight
 
@@ -258,7 +258,7 @@ def test_a_size_that_only_filters_drop_does_not_count_as_changed(tmp_path: Path)
     [({"hugepages_2048kB__enabled": None, "hugepages_64kB__enabled": None, "hugepages_2048kB__shmem_enabled": None}, "Linux 6.8"), ({SIZE: None}, "hugepages-64kB")],
 )  # fmt: skip
 def test_a_size_this_kernel_has_not_is_skipped(files: dict[str, str | None], said: str, tmp_path: Path) -> None:
-    choices = wants("thp.size.2048kB=inherit")
+    choices = wants("thp.size.2048kB=madvise")
     item = one(look(tmp_path, with_thp(**files), choices), choices, "thp.size.2048kB")
     assert (item.kind, item.code) == (ItemKind.SKIP, "HC-UNSUPPORTED")
     assert item.reason is not None and said in item.reason
@@ -306,3 +306,43 @@ def test_fewer_pages_are_raised_and_nonsense_is_not_written(tmp_path: Path) -> N
     assert (item.kind, item.old, item.new) == (ItemKind.CHANGE, "4096", "16384")
     odd = wants("khugepaged.pages-to-scan=-1")
     assert one(look(tmp_path / "b", small(), odd), odd, "khugepaged.pages-to-scan").kind is ItemKind.SKIP
+
+
+def test_settled_choices_say_the_word_that_room_chose_so_that_a_fuller_host_still_fits_the_plan(tmp_path: Path) -> None:
+    choices = wants("thp.defrag=auto", "thp.enabled=madvise")
+    roomy_now, full = look(tmp_path / "a", roomy(1024), choices), look(tmp_path / "b", roomy(0), choices)
+    settled = settle(choices, roomy_now)
+    assert settled.wanted["thp.defrag"].value == "defer+madvise"
+    assert "auto: defer+madvise, since node 0 has 2.0 GiB" in settled.wanted["thp.defrag"].reason
+    assert settled.wanted["thp.enabled"] == choices.wanted["thp.enabled"]
+    for sight in (roomy_now, full):
+        assert one(sight, settled, "thp.defrag").wanted == ("defer+madvise",)
+    assert settle(choices, full).wanted["thp.defrag"].value == "defer"
+    assert settle(settled, full) == settled
+
+
+def test_where_the_huge_size_says_never_the_file_above_is_no_pass(tmp_path: Path) -> None:
+    spec = with_thp(**{SIZE: "always inherit madvise [never]"})
+    alone = wants("thp.enabled=madvise")
+    item = one(look(tmp_path / "a", spec, alone), alone, "thp.enabled")
+    assert (item.kind, item.code, item.old) == (ItemKind.SKIP, "HC-THP-OFF", "madvise")
+    assert item.reason is not None and "own file, which says never" in item.reason
+    assert item.remedy is not None and "2048kB=inherit" in item.remedy
+    both = wants("thp.enabled=madvise", "thp.size.2048kB=inherit")
+    size, above = items(look(tmp_path / "b", spec, both), both)
+    assert (size.kind, size.new, above.kind) == (ItemKind.CHANGE, "inherit", ItemKind.SAME)
+
+
+def test_on_a_kernel_without_a_file_a_size_inherit_is_what_is_there_and_no_item(tmp_path: Path) -> None:
+    choices = wants("thp.enabled=madvise", "thp.size.2048kB=inherit")
+    none = dict.fromkeys(("hugepages_2048kB__enabled", "hugepages_64kB__enabled", "hugepages_2048kB__shmem_enabled"))
+    assert [item.id for item in items(look(tmp_path, with_thp(**none), choices), choices)] == ["thp.enabled"]
+
+
+def test_why_is_the_reason_of_the_choice_and_not_that_of_another_value(tmp_path: Path) -> None:
+    choices = wants("thp.enabled=always", "khugepaged.defrag=0")
+    for item in items(look(tmp_path / "a", small(), choices), choices):
+        assert item.why == "a test"
+    ours = wants("thp.enabled=madvise", "khugepaged.defrag=1")
+    for item in items(look(tmp_path / "b", small(), ours), ours):
+        assert "docs/facts.md#" in item.why
