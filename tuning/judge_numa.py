@@ -165,7 +165,7 @@ def _policies(sight: Sight) -> Iterator[Finding]:
             "warn" if sight.accelerators else "note",
             "/proc/sys/kernel/numa_balancing",
             f"kernel.numa_balancing is {balancing.value}, 0 once pools and ranks are bound: its scans unmap pages to sample",
-            "sudo sysctl -w kernel.numa_balancing=0",
+            "sudo hicachectl tune plan --only numa.balancing --bound --output-file plan.json",
             balancing.source,
         )
 

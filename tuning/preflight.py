@@ -55,7 +55,7 @@ def check_writes(
             raise PlanStale(
                 f"{item.id} waits: {in_use}",
                 where=target.path,
-                why="packet order must not change under traffic that counts on it; nothing was written",
+                why="it must be quiet while this changes: traffic may count on the order it has; nothing was written",
                 hint="stop those processes, or add --online when the vendor says it is safe",
                 code="HC-IN-USE",
             )

@@ -14,6 +14,7 @@ from hicachectl.tuning.rollback import still_in_place
 from hicachectl.tuning.session import Session
 from hicachectl.tuning.status import last_in_place
 from hicachectl.tuning.target import agrees
+from hicachectl.tuning.undo import is_ours
 from hicachectl.tuning.writing import same_bits
 
 __all__ = ["WOULD_CHANGE", "rehearse_apply", "rehearse_rollback"]
@@ -52,9 +53,13 @@ def rehearse_rollback(session: Session, run_id: str | None, *, force: bool = Fal
             )
         run_id = found.run_id
     folder = session.state.folder(run_id)
-    expired = next(state.expired for state in states if state.run_id == run_id)
+    chosen = next(state for state in states if state.run_id == run_id)
+    expired, newer = chosen.expired, session.newer_runs(chosen, states)
     entries = sorted(still_in_place(read_journal(folder)), key=lambda entry: entry.record, reverse=True)
-    items = tuple(_undo(session, entry, expired=expired and not entry.persistent, force=force) for entry in entries)
+    items = tuple(
+        _undo(session, entry, expired=expired and not entry.persistent, newer=newer.get(entry.target), force=force)
+        for entry in entries
+    )
     if items and all(undo.result is UndoResult.EXPIRED for undo in items):
         raise PlanStale(
             f"run {run_id} was made in another boot",
@@ -80,7 +85,7 @@ def _foreseen(session: Session, item: Item, options: ApplyOptions) -> ItemOutcom
     return ItemOutcome(item, ItemResult.NOT_TRIED, present.value, WOULD_CHANGE, None)
 
 
-def _undo(session: Session, entry: Entry, *, expired: bool, force: bool) -> Undo:
+def _undo(session: Session, entry: Entry, *, expired: bool, newer: str | None, force: bool) -> Undo:
     present = read_target(session.root, entry.target)
     result, reason = UndoResult.UNDONE, None
     if expired:
@@ -89,6 +94,8 @@ def _undo(session: Session, entry: Entry, *, expired: bool, force: bool) -> Undo
         result, reason = UndoResult.LEFT, present.reason
     elif same_bits(entry.target, present.value, entry.old):
         result = UndoResult.ALREADY
-    elif not force and not same_bits(entry.target, present.value, entry.new):
+    elif newer is not None and not force:
+        result, reason = UndoResult.CHANGED_SINCE, f"run {newer} set it since: roll that one back"
+    elif not force and not is_ours(entry, present.value):
         result, reason = UndoResult.CHANGED_SINCE, "neither ours nor the old value: somebody else set it"
     return Undo(entry.item, entry.target, entry.new, entry.old, present.value, result, reason)

@@ -140,7 +140,7 @@ class Session:
                     journal=journal,
                     folder=str(folder),
                     boot_id=self.boot_id(),
-                    newer=self._newer(chosen, states),
+                    newer=self.newer_runs(chosen, states),
                     force=force,
                     about={"who": self.who, "pid": self.pid, "tool_version": self.tool_version},
                     on_undo=on_undo,
@@ -201,7 +201,7 @@ class Session:
                     code="HC-OPEN-RUN",
                 )
 
-    def _newer(self, chosen: RunState, states: tuple[RunState, ...]) -> dict[Target, str]:
+    def newer_runs(self, chosen: RunState, states: tuple[RunState, ...]) -> dict[Target, str]:
         """Say which targets a later run of this boot set, and which run: they are not the chosen one's to take back."""
         found = {}
         for state in states[states.index(chosen) + 1 :]:

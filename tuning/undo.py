@@ -16,7 +16,7 @@ from hicachectl.tuning.outcome import Undo, UndoResult
 from hicachectl.tuning.target import Value, show_value
 from hicachectl.tuning.writing import Hands, Stuck, same_bits, whole
 
-__all__ = ["put_back"]
+__all__ = ["is_ours", "put_back"]
 
 _READ_BACK = ReadBack()
 
@@ -77,7 +77,7 @@ def _one(entry: Entry, hands: Hands, journal: Journal | None, force: bool) -> Un
     spoilt = _spoilt(entry, now)
     if same_bits(target, now, entry.old) and not spoilt:
         return ended(UndoResult.ALREADY, now)
-    if not force and not _ours(entry, now):
+    if not force and not is_ours(entry, now):
         reason = (
             f"holds {show_value(target, now)}, neither ours ({show_value(target, entry.new)}) "
             f"nor the old value ({show_value(target, entry.old)}): changed since"
@@ -96,8 +96,8 @@ def _one(entry: Entry, hands: Hands, journal: Journal | None, force: bool) -> Un
     return ended(UndoResult.LEFT, back.seen, back.reason)
 
 
-def _ours(entry: Entry, now: Value) -> bool:
-    """Whether the value that is there is this run's doing."""
+def is_ours(entry: Entry, now: Value) -> bool:
+    """Say whether the value that is there is this run's doing. Pure."""
     target = entry.target
     if same_bits(target, now, entry.new):
         return True

@@ -17,6 +17,7 @@ from hicachectl.tuning.apply import ApplyOptions
 from hicachectl.tuning.item import ItemKind, ReadBack
 from hicachectl.tuning.outcome import ItemOutcome, RunOutcome, Undo, UndoResult, Verdict
 from hicachectl.tuning.plan import plan_id
+from hicachectl.tuning.rehearsal import rehearse_rollback
 from hicachectl.tuning.status import last_in_place
 
 ONLY_IDO = {"pcie.ido": "0x0300"}
@@ -209,8 +210,9 @@ def test_an_older_run_does_not_take_back_what_a_newer_one_set(tmp_path: Path) ->
     host.session.apply(host.session.plan(choose({"thp.defrag": "defer"})), ApplyOptions())
     host.root.at(f"{THP}/defrag").write_text("always defer [defer+madvise] madvise never\n")
     host.session.apply(host.session.plan(choose({"thp.defrag": "defer"})), ApplyOptions())
+    (foreseen,) = rehearse_rollback(host.session, "j-0001").items
     (undo,) = host.session.rollback("j-0001").items
-    assert undo.result is UndoResult.CHANGED_SINCE
+    assert undo.result is foreseen.result is UndoResult.CHANGED_SINCE
     assert "j-0002 set it since" in str(undo.reason)
     assert "[defer]" in host.text(f"{THP}/defrag")
 
