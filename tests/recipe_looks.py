@@ -14,7 +14,7 @@ from typing import Any
 from hosts.builder import Function, HostSpec, build_root, write_shape
 from hosts.shapes import describe
 
-from hicachectl.tuning.access import read_target
+from hicachectl.tuning.access import read_doors, read_target
 from hicachectl.tuning.choices import Choice, Choices
 from hicachectl.tuning.host.read import read_machine
 from hicachectl.tuning.host.root import HostRoot
@@ -66,7 +66,7 @@ def sight_of(root: HostRoot, choices: Choices, knobs: Sequence[RecipeKnob]) -> S
     """Read the machine and every target of the knobs, as a session does."""
     machine = read_machine(root)
     targets = [target for knob in knobs for target in knob.targets(machine, choices)]
-    return Sight(machine, {target: read_target(root, target) for target in targets})
+    return Sight(machine, {target: read_target(root, target) for target in targets}, doors=read_doors(root, targets))
 
 
 def look(

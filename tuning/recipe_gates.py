@@ -14,9 +14,10 @@ from hicachectl.tuning.item import ItemKind
 from hicachectl.tuning.judge_ordering import RO_FLAGGED_PORTS
 from hicachectl.tuning.recipe import REGISTER_METHODS, Precheck, Recipe
 from hicachectl.tuning.recipe_match import Place
-from hicachectl.tuning.target import Method, Value
+from hicachectl.tuning.sight import Door
+from hicachectl.tuning.target import Method, Target, Value
 
-__all__ = ["Verdict", "because", "hidden", "may_write", "no_value", "relaxed_ordering"]
+__all__ = ["Verdict", "because", "hidden", "may_write", "no_value", "read_only", "relaxed_ordering"]
 
 _RELAXED_ORDERING = 0x0010
 _STUBS = ("pci-stub", "pciback", "xen-pciback")
@@ -125,6 +126,18 @@ def relaxed_ordering(machine: Machine, place: Place, wanted: Value, seen: Value)
         "leave it off; another slot or machine has another root port",
         "HC-RO-FORBIDDEN",
         (note,),
+    )
+
+
+def read_only(target: Target, door: Door) -> Verdict | None:
+    """Skip what lies on a read-only mount, as a hardened host or an outer container makes it. Pure."""
+    if not door.read_only.value:
+        return None
+    return because(
+        ItemKind.SKIP,
+        f"{target.path} is on a read-only mount ({door.read_only.source})",
+        f"run it where the mount can be written: findmnt -T {target.path}",
+        "HC-DENIED",
     )
 
 

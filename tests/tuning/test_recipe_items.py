@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.kernel import FakeKernel, FakeRoot
 from hosts.config_space import PCIE_AT
 from hosts.shapes import SHAPES
 from recipe_looks import KNOBS, SHIPPED, describe, edited, look, root_of, sight_of, wants
 
 from hicachectl.errors import UsageError
+from hicachectl.tuning.access import read_target, write_target
 from hicachectl.tuning.host.read import read_machine
 from hicachectl.tuning.item import Item, ItemKind
 from hicachectl.tuning.knobs.recipe import RecipeKnob
@@ -248,6 +250,18 @@ def test_pending_transactions_are_told(tmp_path: Path) -> None:
     assert any("transactions were pending" in note for note in one.notes)
 
 
+def test_on_a_read_only_mount_what_differs_is_skipped_and_the_same_is_the_same(tmp_path: Path) -> None:
+    root = root_of(describe("8n8x-4up16"), tmp_path)
+    table = root.at("/proc/self/mountinfo")
+    table.write_text(table.read_text().replace("/sys rw,nosuid", "/sys ro,nosuid"))
+    items = look(describe("8n8x-4up16"), tmp_path, IDO)
+    assert len(of(items, ItemKind.SKIP)) == 3
+    assert len(of(items, ItemKind.SAME)) == 5
+    one = items["pcie.ido-request@0000:63:00.0"]
+    assert one.code == "HC-DENIED"
+    assert "is on a read-only mount (/proc/self/mountinfo (/sys))" in (one.reason or "")
+
+
 # -- relaxed ordering -------------------------------------------------------------------------------------------------
 
 
@@ -375,6 +389,39 @@ def test_a_register_counted_from_the_start_does_not_reach_the_capability_by_the_
     items = look("8n8x-4up16", tmp_path, {"x.order": "on"}, recipes=[vendor])
     assert of(items, ItemKind.SKIP) == list(items)
     assert "inside the function's PCI Express capability" in (items["x.order@0000:63:00.0"].reason or "")
+
+
+@pytest.mark.parametrize(
+    ("host", "wanted"),
+    [
+        ("8n8x-4up16", {"pcie.ido-request": "on", "pcie.read-request": "128"}),
+        ("2n4x-plx", {**ACS, "pcie.relaxed-ordering": "off"}),
+    ],
+)
+def test_each_change_is_one_write_of_its_width_and_its_old_value_puts_every_byte_back(
+    host: str, wanted: dict[str, str], tmp_path: Path
+) -> None:
+    root = FakeRoot(root_of(describe(host), tmp_path).path)
+    kernel = FakeKernel(root)
+    changes = [
+        i for i in look(describe(host), tmp_path, wanted, allow_isolation_loss=True).values() if i.new is not None
+    ]
+    before = {i.target.path: root.at(i.target.path).read_bytes() for i in changes if i.target is not None}
+    for item in changes:
+        present = None if item.target is None else read_target(root, item.target).value
+        assert item.target is not None and item.target.register is not None and isinstance(present, int)
+        new = item.target.register.merged(present, int(item.wanted[0]))
+        write_target(kernel, root, item.target, new)
+        assert read_target(root, item.target).value == new
+        offset = item.target.register.offset
+        assert kernel.log[-1] == (item.target.path, f"{offset:#x}={new.to_bytes(2, 'little').hex()}")
+    assert len(kernel.log) == len(changes) > 3
+    for item in reversed(changes):
+        assert item.target is not None and item.target.register is not None
+        present = read_target(root, item.target).value
+        assert isinstance(present, int) and isinstance(item.old, int)
+        write_target(kernel, root, item.target, item.target.register.merged(present, item.old))
+    assert {path: root.at(path).read_bytes() for path in before} == before
 
 
 # -- laws -----------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.model import Machine
 from hicachectl.tuning.item import Item, ItemKind
 from hicachectl.tuning.recipe import REGISTER_METHODS, Precheck, Recipe
-from hicachectl.tuning.recipe_gates import Verdict, because, hidden, may_write, no_value, relaxed_ordering
+from hicachectl.tuning.recipe_gates import Verdict, because, hidden, may_write, no_value, read_only, relaxed_ordering
 from hicachectl.tuning.recipe_match import Place, Places, find_places
 from hicachectl.tuning.recipe_place import locate
 from hicachectl.tuning.sight import Sight
@@ -133,7 +133,8 @@ class RecipeKnob:
                 return refused
         if agrees(seen.target, Rule.EQUAL, (wanted,), seen.value.value):
             return Verdict(ItemKind.SAME)
-        return may_write(recipe, sight.machine, choices, place, found.no_write)
+        closed = read_only(seen.target, sight.door(seen.target))
+        return closed or may_write(recipe, sight.machine, choices, place, found.no_write)
 
     def _item(self, seen: _Seen, asked: Choice, wanted: Value | None, verdict: Verdict, sight: Sight) -> Item:
         recipe, place, target = self.recipe, seen.place, seen.target
