@@ -58,4 +58,5 @@ READING_ORDER: tuple[str, ...] = (
     "judge_host",
     "placement",
     "assignment",
+    "sizing",
 )

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from hicachectl.errors import UsageError
-from hicachectl.runtime.replay.request import TraceRequest
+from hicachectl.runtime.replay.request import Blocks, TraceRequest
+from hicachectl.tuning.sizing.numbering import Ids, Numbering
 
-__all__ = ["Definition", "Window", "window_of"]
+__all__ = ["Counts", "Definition", "Window", "last_tokens", "window_of"]
 
-Ids = npt.NDArray[np.int32]
 Counts = npt.NDArray[np.int64]
 
 
@@ -29,7 +29,7 @@ class Definition(str, Enum):
     """Full blocks alone, the incomplete last id dropped: what engines cache."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Window:
     """`ids[starts[q]:starts[q + 1]]` are the ids of request q, front to back, renumbered 0..n_distinct-1.
 
@@ -88,65 +88,49 @@ class Window:
         )
 
 
+_CHUNK = 1 << 20
+"""Ids that are numbered together."""
+
+
 def window_of(requests: Iterable[TraceRequest], block_tokens: int) -> Window:
     """Read a whole trace into arrays. Reads what `requests` reads, keeps 4 bytes an id.
 
     A request's session is its own where the trace names one, else its root: its second block where most requests share
-    the first (a system prompt), else its first. Raises UsageError for a trace without requests, and for an id that comes
-    twice in a request or after two different ids: then it does not name a prefix, and no prefix curve can be told.
+    the first (a system prompt), else its first. Raises UsageError for a trace without requests, and for ids that do not
+    name prefixes (`Numbering.add`).
     """
-    rows: list[npt.NDArray[np.int64]] = []
-    lengths: list[int] = []
+    numbering = Numbering()
+    rows: list[Ids] = []
+    waiting: list[tuple[int, Blocks]] = []
+    n_waiting = 0
     last: list[int] = []
     names: list[str | None] = []
-    scoped = False
     for request in requests:
-        ids = request.blocks
-        n = len(ids)
-        if request.scope:
-            scoped = True
-            ids = ids | (np.int64(request.scope) << np.int64(36))
-        rows.append(ids)
-        lengths.append(n)
-        last.append(min(block_tokens, request.input_tokens - block_tokens * (n - 1)) if n else 0)
+        waiting.append((request.scope, request.blocks))
+        n = len(request.blocks)
+        n_waiting += n
+        last.append(last_tokens(request.input_tokens, n, block_tokens))
         names.append(request.session)
+        if n_waiting >= _CHUNK:
+            rows += numbering.add(waiting)
+            waiting, n_waiting = [], 0
+    rows += numbering.add(waiting)
     if not rows:
         raise UsageError("the trace has no requests", hint="hicachectl run --trace FILE names what it reads")
-    raw = np.concatenate(rows) if rows else np.zeros(0, np.int64)
-    ids, n_distinct = _renumbered(raw, scoped)
-    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    _check_prefixes(ids, starts, n_distinct)
-    return Window(ids, starts, np.array(last, np.int64), _sessions(ids, starts, names), block_tokens, n_distinct)
+    starts = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+    ids = np.concatenate(rows)
+    return Window(
+        ids, starts, np.array(last, np.int64), _sessions(ids, starts, names), block_tokens, numbering.n_distinct
+    )
 
 
-def _renumbered(raw: npt.NDArray[np.int64], scoped: bool) -> tuple[Ids, int]:
-    """Number ids in order of their value: by a table where they are dense, else by sorting."""
-    if not scoped and len(raw) and int(raw.min()) >= 0 and int(raw.max()) < 4 * len(raw) + 1024:
-        there = np.zeros(int(raw.max()) + 1, bool)
-        there[raw] = True
-        table = np.cumsum(there, dtype=np.int64) - 1
-        return table[raw].astype(np.int32), int(there.sum())
-    used, inverse = np.unique(raw, return_inverse=True)
-    return inverse.astype(np.int32), len(used)
+def last_tokens(input_tokens: int, n_blocks: int, block_tokens: int) -> int:
+    """Return the tokens of a request's last block; 0 without blocks. Pure.
 
-
-def _check_prefixes(ids: Ids, starts: Counts, n_distinct: int) -> None:
-    """Every id has one predecessor, or is always first."""
-    before = np.empty(len(ids), np.int32)
-    before[1:] = ids[:-1]
-    heads = starts[:-1][np.diff(starts) > 0]
-    before[heads] = -1
-    known = np.full(n_distinct, -2, np.int32)
-    known[ids] = before
-    wrong = np.flatnonzero(known[ids] != before)
-    if len(wrong):
-        at = int(wrong[0])
-        q = int(np.searchsorted(starts, at, side="right")) - 1
-        raise UsageError(
-            f"block {at - int(starts[q])} of request {q} follows two different blocks in this trace",
-            why="its ids name contents and not prefixes, or an id comes twice in a request; a prefix curve needs prefix ids",
-            hint="hicachectl run --trace FILE replays it all the same",
-        )
+    >>> last_tokens(1000, 2, 512), last_tokens(1024, 2, 512)
+    (488, 512)
+    """
+    return min(block_tokens, input_tokens - block_tokens * (n_blocks - 1)) if n_blocks else 0
 
 
 def _sessions(ids: Ids, starts: Counts, names: Sequence[str | None]) -> Counts:
