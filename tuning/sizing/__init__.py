@@ -1,3 +1,13 @@
 """How large the host pool should be: the whole hit-rate curve, a size chosen on it, and steps on real pools that confirm it."""
 
-READING_ORDER: tuple[str, ...] = ("window", "numbering", "curve", "extents")
+READING_ORDER: tuple[str, ...] = (
+    "window",
+    "numbering",
+    "curve",
+    "extents",
+    "confidence",
+    "sampling",
+    "fifo",
+    "opt",
+    "simulate",
+)

@@ -98,7 +98,7 @@ def curve_of_stream(
         last = last_tokens(request.input_tokens, len(ids), block_tokens)
         if definition is Definition.D3 and len(ids) and last < block_tokens:
             ids, last = ids[:-1], block_tokens
-        (row,) = numbering.add([(request.scope, ids)])
+        row = numbering.add_one(request.scope, ids)
         if passed.n_requests >= first:
             tokens = block_tokens * (len(ids) - 1) + last if len(ids) else 0
             total += tokens if definition is Definition.D2 else len(ids)

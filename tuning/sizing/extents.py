@@ -15,7 +15,7 @@ import numpy as np
 from hicachectl.tuning.sizing.numbering import Ids
 from hicachectl.tuning.sizing.window import Counts, Window
 
-__all__ = ["ExtentPass", "Runs", "runs_of"]
+__all__ = ["ExtentPass", "Fenwick", "Runs", "runs_in_arrays", "runs_in_lists", "runs_of"]
 
 _SHORT = 96
 """Mean ids a request below which plain lists are faster than numpy's calls of a few microseconds each."""
@@ -49,7 +49,7 @@ class ExtentPass:
     def __init__(self) -> None:
         self.n_requests = 0
         self._owner: Ids = np.full(1024, -1, np.int32)
-        self._tree = _Fenwick()
+        self._tree = Fenwick()
         self._live = 0
         self._found: list[tuple[int, int, int, int, int, int]] = []
 
@@ -106,7 +106,7 @@ def runs_in_arrays(window: Window) -> Runs:
 def runs_in_lists(window: Window) -> Runs:
     """Short requests: owners in a plain list, ids one by one."""
     owner = [-1] * window.n_distinct
-    tree, live = _Fenwick(window.n_requests), 0
+    tree, live = Fenwick(window.n_requests), 0
     found: list[tuple[int, int, int, int, int, int]] = []
     starts, lasts, ids = window.starts.tolist(), window.last_tokens.tolist(), window.ids.tolist()
     for q in range(window.n_requests):
@@ -138,7 +138,7 @@ def _as_runs(found: list[tuple[int, int, int, int, int, int]]) -> Runs:
     return Runs(*(table[:, column] for column in range(6)))
 
 
-class _Fenwick:
+class Fenwick:
     """How many ids each request owns; prefix sums in O(log n) (Fenwick 1994). Grows by one request at a time."""
 
     def __init__(self, n: int = 0) -> None:

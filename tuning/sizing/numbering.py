@@ -37,14 +37,53 @@ class Numbering:
         Raises UsageError for an id that follows two different ids, or comes twice in a request: it does not name a
         prefix then, and no prefix curve can be told.
         """
-        if all(scope == 0 for scope, _ in rows):  # one look-up for all of them
-            lengths = [len(ids) for _, ids in rows]
-            flat = self._number(0, np.concatenate([ids for _, ids in rows]) if rows else np.zeros(0, np.int64))
-            found = np.split(flat, np.cumsum(lengths)[:-1]) if rows else []
-        else:
-            found = [self._number(scope, ids) for scope, ids in rows]
-        self._check(found)
+        if any(scope for scope, _ in rows):
+            return [self.add_one(scope, ids) for scope, ids in rows]
+        flat = self._number(0, np.concatenate([ids for _, ids in rows]) if rows else np.zeros(0, np.int64))
+        found = np.split(flat, np.cumsum([len(ids) for _, ids in rows])[:-1]) if rows else []
+        self._check(flat, np.array([len(row) for row in found], np.int64))
         self._n_requests += len(rows)
+        return found
+
+    def add_one(self, scope: int, ids: Blocks) -> Ids:
+        """Number the ids of the next request: as `add` of one, faster where it is long. Changes the tables."""
+        n = len(ids)
+        if not n or int(ids[-1]) >= _SPARSE:
+            return self._add_slowly(scope, ids)
+        table = self._tables.get(scope)
+        try:
+            found = self._table(scope, 1).take(ids) if table is None else table.take(ids)
+        except IndexError:
+            top = int(ids.max())
+            if top >= _SPARSE:
+                return self._add_slowly(scope, ids)
+            found = self._table(scope, top + 1).take(ids)
+        n_warm = n if found[-1] >= 0 else int(np.argmax(found < 0))
+        if n_warm < n:
+            new = np.arange(self.n_distinct, self.n_distinct + n - n_warm, dtype=np.int32)
+            cold = ids[n_warm:]
+            if int(found[n_warm:].max()) >= 0:
+                return self._add_slowly(scope, ids)  # a known id after an unknown one: refused there, with its place
+            table = self._tables[scope]
+            table[cold] = new
+            if not np.array_equal(table.take(cold), new):  # one of them twice
+                table[cold] = -1
+                return self._add_slowly(scope, ids)
+            found[n_warm:] = new
+            self.n_distinct += len(new)
+            self._grow_before()
+            self._before[new[1:]] = new[:-1]
+            self._before[new[0]] = found[n_warm - 1] if n_warm else -1
+        known = self._before.take(found[:n_warm])
+        if n_warm and (known[0] != -1 or not np.array_equal(known[1:], found[: n_warm - 1])):
+            self._check(found, np.array([n], np.int64))
+        self._n_requests += 1
+        return found
+
+    def _add_slowly(self, scope: int, ids: Blocks) -> Ids:
+        found = self._number(scope, ids)
+        self._check(found, np.array([len(found)], np.int64))
+        self._n_requests += 1
         return found
 
     def _number(self, scope: int, raw: Blocks) -> Ids:
@@ -70,6 +109,8 @@ class Numbering:
             if number < 0:
                 number = self._sparse.setdefault((scope, one), self.n_distinct)
                 self.n_distinct += number == self.n_distinct
+                if one < len(table):
+                    table[one] = number
             found[at] = number
         return found
 
@@ -85,16 +126,17 @@ class Numbering:
             self._tables[scope] = table = grown
         return table
 
-    def _check(self, rows: Sequence[Ids]) -> None:
-        """Every id has one predecessor, or is always first."""
+    def _grow_before(self) -> None:
         if self.n_distinct > len(self._before):
             grown = np.full(2 * self.n_distinct, -2, np.int32)
             grown[: len(self._before)] = self._before
             self._before = grown
-        ids = np.concatenate(rows) if len(rows) > 1 else rows[0] if rows else np.zeros(0, np.int32)
+
+    def _check(self, ids: Ids, lengths: npt.NDArray[np.int64]) -> None:
+        """Every id has one predecessor, or is always first."""
+        self._grow_before()
         before = np.empty(len(ids), np.int32)
         before[1:] = ids[:-1]
-        lengths = np.array([len(row) for row in rows], np.int64)
         ends = np.cumsum(lengths)
         starts = ends - lengths
         before[starts[starts < ends]] = -1
