@@ -84,6 +84,8 @@ PURE |= {
         "knobs.limits",
         "knobs.table",
         "sizing.plateau",
+        "sizing.engine_flags",
+        "sizing.step_rules",
     )
 }
 WORDS = {

@@ -10,4 +10,6 @@ READING_ORDER: tuple[str, ...] = (
     "fifo",
     "opt",
     "simulate",
+    "plateau",
+    "engine_flags",
 )

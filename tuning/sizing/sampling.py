@@ -56,7 +56,7 @@ def sampled_curve(
 def _counted(requests: Iterable[TraceRequest]) -> tuple[Counts, int]:
     """References of each block, by number."""
     numbering = Numbering()
-    counts = np.zeros(1024, np.int64)
+    counts: Counts = np.zeros(1024, np.int64)
     n = 0
     for request in requests:
         row = numbering.add_one(request.scope, request.blocks)
@@ -80,7 +80,7 @@ def _weighted_pass(
         last = last_tokens(request.input_tokens, len(row), block_tokens)
         if definition is Definition.D3 and last < block_tokens:
             row = row[:-1]
-        value = np.full(len(row), block_tokens if definition is Definition.D2 else 1, np.int64)
+        value: Counts = np.full(len(row), block_tokens if definition is Definition.D2 else 1, np.int64)
         if definition is Definition.D2 and len(row):
             value[-1] = last
         kept = weights[row] > 0
