@@ -173,6 +173,34 @@ PAGES: dict[str, Page] = {
         ),
         exits=(0, 1, 2, 10, 11, 130, 143),
     ),
+    "trace": Page(
+        (
+            Example("hicachectl trace curve conversation_trace.jsonl.gz", "how much hits at every cache size"),
+            Example("hicachectl trace info my.jsonl", "what a trace holds"),
+            Example("hicachectl trace convert sessions.jsonl.xz sessions.trace.gz", "any format as trace/1"),
+        )
+    ),
+    "trace synth": Page(
+        (
+            Example("hicachectl trace synth agent agent.jsonl", "a workload shaped after public traces"),
+            Example(
+                "hicachectl trace synth multi-turn chats.jsonl.zst --seed 3 --requests 2000", "another one, packed"
+            ),
+            Example("hicachectl trace curve agent.jsonl", "how much of it hits at every cache size"),
+        )
+    ),
+    "trace curve": Page(
+        (
+            Example("hicachectl trace curve conversation_trace.jsonl.gz", "how much hits at every cache size"),
+            Example(
+                "hicachectl trace curve my.jsonl --definition D3 --geometry qwen3-8b", "what an engine caches, in bytes"
+            ),
+            Example(
+                "hicachectl trace curve my.jsonl --policy opt --capacities 8000,32000 -o json",
+                "what no order of eviction can pass, for a program",
+            ),
+        )
+    ),
     "config": Page(
         (
             Example("hicachectl config show --origin", "every value and where it comes from"),

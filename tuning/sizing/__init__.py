@@ -1,6 +1,7 @@
 """How large the host pool should be: the whole hit-rate curve, a size chosen on it, and steps on real pools that confirm it."""
 
 READING_ORDER: tuple[str, ...] = (
+    "measure",
     "window",
     "numbering",
     "curve",
