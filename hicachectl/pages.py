@@ -145,6 +145,18 @@ PAGES: dict[str, Page] = {
         ),
         exits=(0, 1, 2, 4),
     ),
+    "tune size": Page(
+        (
+            Example(
+                "hicachectl tune size --trace my.jsonl --geometry qwen3-8b", "predict, choose, prove on real pools"
+            ),
+            Example(
+                "hicachectl tune size --trace my.jsonl --steps none --explain", "predict only, and say how it is chosen"
+            ),
+            Example("hicachectl tune size --trace my.jsonl --max-bytes 64GiB -o json", "with a limit, for a program"),
+        ),
+        exits=(0, 1, 2, 3, 9, 10, 130, 143),
+    ),
     "tune recipe": Page(
         (
             Example(

@@ -41,7 +41,6 @@ COMMANDS: tuple[Entry, ...] = (
 )
 
 PLANNED = {
-    "tune size": "it will predict hit rates for pool sizes from a trace and try them on real pools",
     "bench": "it will load links, pools and storage",
     "export": "it will write flags and units for engines",
     "doctor": "it will sweep limits, links, drift and storage",

@@ -31,7 +31,7 @@ def draw_curve(screen: Screen, data: dict[str, Any]) -> None:
     screen.paragraph("  ", _ceiling(data))
     columns = (
         Column("PAGES", right=True), Column("SIZE", right=True, keep=1), Column("HIT %", right=True), Column("+-", right=True, keep=3),
-        Column("TO CEILING", right=True), Column("", keep=2), Column("NOTE", keep=1),
+        Column("TO CEILING", right=True), Column("CURVE", keep=2), Column("NOTE", keep=1),
     )  # fmt: skip
     has_size = data["page_bytes"] is not None
     shown = [column for column in columns if has_size or column.title != "SIZE"]

@@ -51,6 +51,22 @@ LINES: dict[str, list[list[str]]] = {
     "tune status": [["tune", "status", "--state-dir", "state"]],
     "tune history": [["tune", "history", "--state-dir", "state"]],
     "tune unit": [["tune", "unit", "plan.json"], ["tune", "unit", "plan.json", "--engine", "sglang.service"]],
+    "tune size": [
+        ["tune", "size", "--trace", "trace.jsonl", "--geometry", "tiny-4k", "--state-dir", "state", "--policies"],
+        [
+            "tune",
+            "size",
+            "--trace",
+            "chats.jsonl",
+            "--geometry",
+            "tiny-4k",
+            "--state-dir",
+            "state",
+            "--device-slots",
+            "4",
+        ],
+        ["tune", "size", "--trace", "trace.jsonl", "--geometry", "tiny-4k", "--state-dir", "state", "--steps", "none"],
+    ],
     # these write: their documents are checked on made-up hosts in test_tune.py
     "tune": [],
     "tune apply": [],
@@ -118,6 +134,7 @@ def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken.yaml").write_text("name: broken\nrevisoin: 1\n")
     save_plan(tmp_path / "plan.json")
     write_trace(tmp_path / "trace.jsonl", conversations(6, 4, 2))
+    write_trace(tmp_path / "chats.jsonl", conversations(20, 4, 2))
     monkeypatch.chdir(tmp_path)
 
 

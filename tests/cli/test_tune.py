@@ -170,7 +170,6 @@ def test_only_leaves_other_items_out(desk: Desk) -> None:
         (["rollback", "j-0009", "--yes"], "j-0009"),
         ([], "tune alone asks"),
         (["--yes", "plan"], "stands before plan"),
-        (["size"], "planned and not there yet"),
         (["sice"], "sice"),
     ],
 )

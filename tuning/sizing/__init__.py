@@ -1,8 +1,10 @@
 """How large the host pool should be: the whole hit-rate curve, a size chosen on it, and steps on real pools that confirm it."""
 
 READING_ORDER: tuple[str, ...] = (
+    "prediction",
     "measure",
     "window",
+    "paged",
     "numbering",
     "curve",
     "extents",
@@ -12,5 +14,12 @@ READING_ORDER: tuple[str, ...] = (
     "opt",
     "simulate",
     "plateau",
+    "budget",
     "engine_flags",
+    "steps",
+    "step_rules",
+    "trial",
+    "pool_memory",
+    "measured_costs",
+    "size_journal",
 )

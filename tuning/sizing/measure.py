@@ -5,7 +5,7 @@ Exact up to a billion references, above that sampled with the band widened (`sam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -121,7 +121,7 @@ def capacities_for(curve: HitCurve, *also: int) -> list[int]:
 
 def _round(size: int) -> int:
     """Two leading digits."""
-    unit = 10 ** max(0, len(str(size)) - 2)
+    unit = int(10 ** max(0, len(str(size)) - 2))
     return max(1, size // unit * unit)
 
 
@@ -137,7 +137,7 @@ def _measured(
     if jackknife is not None:
         ceiling_error = widened * jackknife.rate_error()
         error = widened * jackknife.plateau_error(points)
-        low, high = max(0, round(plateau - error)), round(plateau + error)
+        low, high = max(0, round(plateau - error)), min(curve.n_distinct, round(plateau + error))
     else:
         why = (sure.reason if sure is not None else None) or "the curve is sampled, not held"
         reasons |= dict.fromkeys(("ceiling_error", "plateau_low_pages", "plateau_high_pages"), why)
@@ -210,9 +210,8 @@ def _stepped(
     )
 
 
-def _first_reaching(hits: object, wanted: float, top: int) -> int:
+def _first_reaching(hits: Callable[[int], int], wanted: float, top: int) -> int:
     """Bisect a rising count for the first capacity that reaches `wanted`."""
-    assert callable(hits)
     low, high = 0, top
     while low < high:
         middle = (low + high) // 2

@@ -78,11 +78,10 @@ class Levels:
     @property
     def host_rates(self) -> Rates:
         """What host pools of 0, 1, 2, ... pages add, up to the largest that adds anything. Pure."""
-        rates = self.hits / max(1, self.total)
-        base = rates[min(self.device_pages, len(rates) - 1)]
-        if self.exclusive:
-            return rates[min(self.device_pages, len(rates) - 1) :] - base
-        return np.maximum(rates - base, 0.0)
+        rates: Rates = self.hits / max(1, self.total)
+        start = min(self.device_pages, len(rates) - 1)
+        above: Rates = np.maximum(rates - rates[start], 0.0)
+        return above[start:] if self.exclusive else above
 
     def _at(self, pages: int) -> float:
         return int(self.hits[min(max(pages, 0), len(self.hits) - 1)]) / self.total if self.total else 0.0
