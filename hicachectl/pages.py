@@ -145,6 +145,18 @@ PAGES: dict[str, Page] = {
         ),
         exits=(0, 1, 2, 4, 8),
     ),
+    "tune size": Page(
+        (
+            Example(
+                "hicachectl tune size --trace my.jsonl --geometry qwen3-8b", "predict, choose, prove on real pools"
+            ),
+            Example(
+                "hicachectl tune size --trace my.jsonl --steps none --explain", "predict only, and say how it is chosen"
+            ),
+            Example("hicachectl tune size --trace my.jsonl --max-bytes 64GiB -o json", "with a limit, for a program"),
+        ),
+        exits=(0, 1, 2, 3, 9, 10, 130, 143),
+    ),
     "tune recipe": Page(
         (
             Example(
@@ -172,6 +184,34 @@ PAGES: dict[str, Page] = {
             Example("hicachectl run --check", "preflight and the effective configuration, nothing is started"),
         ),
         exits=(0, 1, 2, 10, 11, 130, 143),
+    ),
+    "trace": Page(
+        (
+            Example("hicachectl trace curve conversation_trace.jsonl.gz", "how much hits at every cache size"),
+            Example("hicachectl trace info my.jsonl", "what a trace holds"),
+            Example("hicachectl trace convert sessions.jsonl.xz sessions.trace.gz", "any format as trace/1"),
+        )
+    ),
+    "trace synth": Page(
+        (
+            Example("hicachectl trace synth agent agent.jsonl", "a workload shaped after public traces"),
+            Example(
+                "hicachectl trace synth multi-turn chats.jsonl.zst --seed 3 --requests 2000", "another one, packed"
+            ),
+            Example("hicachectl trace curve agent.jsonl", "how much of it hits at every cache size"),
+        )
+    ),
+    "trace curve": Page(
+        (
+            Example("hicachectl trace curve conversation_trace.jsonl.gz", "how much hits at every cache size"),
+            Example(
+                "hicachectl trace curve my.jsonl --definition D3 --geometry qwen3-8b", "what an engine caches, in bytes"
+            ),
+            Example(
+                "hicachectl trace curve my.jsonl --policy opt --capacities 8000,32000 -o json",
+                "what no order of eviction can pass, for a program",
+            ),
+        )
     ),
     "config": Page(
         (

@@ -31,6 +31,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("topo", "Show the machine as the copies see it: uplinks, nodes, accelerators, findings.", GROUPS[1]),
     Entry("tune", "Plan, apply, verify and undo host settings: huge pages, NUMA, PCI Express ordering.", GROUPS[1]),
     Entry("run", "Replay a trace through the cache tiers and report what they pay.", GROUPS[0]),
+    Entry("trace", "Describe traces, and tell the hit rate of every cache size.", GROUPS[0]),
     Entry("config", "Show the effective configuration and where each value comes from.", GROUPS[1]),
     Entry("profile", "List, show and check profiles.", GROUPS[1]),
     Entry("schema", "Print the JSON Schema of a command's document.", GROUPS[2]),
@@ -40,11 +41,9 @@ COMMANDS: tuple[Entry, ...] = (
 )
 
 PLANNED = {
-    "tune size": "it will predict hit rates for pool sizes from a trace and try them on real pools",
     "bench": "it will load links, pools and storage",
     "export": "it will write flags and units for engines",
     "doctor": "it will sweep limits, links, drift and storage",
-    "trace": "it will describe and convert traces; run reads them as they are",
     "bundle": "it will pack a support archive",
 }
 """Commands of the documents that are not there yet, each with what it will do."""

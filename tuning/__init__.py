@@ -59,4 +59,5 @@ READING_ORDER: tuple[str, ...] = (
     "judge_host",
     "placement",
     "assignment",
+    "sizing",
 )

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hicachectl.commands import tune_apply, tune_runs, tune_unit
+from hicachectl.commands import tune_apply, tune_runs, tune_size, tune_unit
 from hicachectl.context import Context, origin_of
 from hicachectl.envelope import Diagnostic, Result, Severity, envelope
 from hicachectl.errors import ExitCode, UsageError
 from hicachectl.flags import Format
 from hicachectl.interrupt import asked_to_stop
 from hicachectl.profiles import profile_names
-from hicachectl.registry import PLANNED
 
 if TYPE_CHECKING:
     from hicachectl.tune_choices import Permissions
@@ -33,21 +32,7 @@ _HUGE, _NUMA, _PCIE, _ALLOW = "Huge pages", "NUMA and limits", "PCI Express", "W
 Text = str | None
 
 
-class _TuneGroup(typer.core.TyperGroup):
-    """Says of a subcommand that is planned what it will do."""
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        planned = PLANNED.get(f"tune {cmd_name}")
-        if planned is not None:
-            raise UsageError(
-                f"the command 'tune {cmd_name}' is planned and not there yet",
-                why=planned,
-                hint="hicachectl tune --help lists the commands there are",
-            )
-        return super().get_command(ctx, cmd_name)
-
-
-app = typer.Typer(cls=_TuneGroup, add_completion=False, rich_markup_mode=None, invoke_without_command=True)
+app = typer.Typer(add_completion=False, rich_markup_mode=None, invoke_without_command=True)
 
 
 def _set(flag: str, help_text: str, panel: str, metavar: str) -> Any:
@@ -215,6 +200,7 @@ app.command("status")(tune_runs.status)
 app.command("history")(tune_runs.history)
 app.command("rollback")(tune_apply.rollback)
 app.command("unit")(tune_unit.unit)
+app.command("size")(tune_size.size)
 if find_spec("hicachectl.commands.tune_recipe") is not None:
     app.add_typer(import_module("hicachectl.commands.tune_recipe").app, name="recipe")
 

@@ -14,6 +14,7 @@ import pytest
 from cli_runner import Ran, call
 from hosts.builder import write_shape
 from hosts.shapes import SHAPES
+from small_traces import conversations, write_trace
 from tune_values import save_plan
 
 from hicachectl.envelope import unexplained_nulls
@@ -50,6 +51,22 @@ LINES: dict[str, list[list[str]]] = {
     "tune status": [["tune", "status", "--state-dir", "state"]],
     "tune history": [["tune", "history", "--state-dir", "state"]],
     "tune unit": [["tune", "unit", "plan.json"], ["tune", "unit", "plan.json", "--engine", "sglang.service"]],
+    "tune size": [
+        ["tune", "size", "--trace", "trace.jsonl", "--geometry", "tiny-4k", "--state-dir", "state", "--policies"],
+        [
+            "tune",
+            "size",
+            "--trace",
+            "chats.jsonl",
+            "--geometry",
+            "tiny-4k",
+            "--state-dir",
+            "state",
+            "--device-slots",
+            "4",
+        ],
+        ["tune", "size", "--trace", "trace.jsonl", "--geometry", "tiny-4k", "--state-dir", "state", "--steps", "none"],
+    ],
     # these write: their documents are checked on made-up hosts in test_tune.py
     "tune": [],
     "tune apply": [],
@@ -66,6 +83,15 @@ LINES: dict[str, list[list[str]]] = {
     "tune recipe new": [["tune", "recipe", "new", "vendor-order"]],
     "tune recipe checklist": [["tune", "recipe", "checklist", "hygon"], ["tune", "recipe", "checklist", "kunlun"]],
     "run": [["run", "--limit", "4"]],
+    "trace curve": [
+        ["trace", "curve", "trace.jsonl"],
+        ["trace", "curve", "trace.jsonl", "--definition", "D2", "--count", "warm-half", "--geometry", "tiny-4k"],
+        ["trace", "curve", "trace.jsonl", "--definition", "D3", "--policy", "opt"],
+        ["trace", "curve", "trace.jsonl", "--policy", "fifo", "--capacities", "1,5"],
+    ],
+    "trace info": [["trace", "info", "trace.jsonl"]],
+    "trace convert": [["trace", "convert", "trace.jsonl", "out.jsonl.gz"]],
+    "trace synth": [["trace", "synth", "agent", "out.jsonl", "--requests", "20"]],
     "config show": [["config", "show"], ["config", "show", "--origin", "--profile", "cpu-demo"]],
     "config path": [["config", "path"]],
     "profile list": [["profile", "list"]],
@@ -107,6 +133,8 @@ def validate(ran: Ran) -> Any:
 def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken.yaml").write_text("name: broken\nrevisoin: 1\n")
     save_plan(tmp_path / "plan.json")
+    write_trace(tmp_path / "trace.jsonl", conversations(6, 4, 2))
+    write_trace(tmp_path / "chats.jsonl", conversations(20, 4, 2))
     monkeypatch.chdir(tmp_path)
 
 
@@ -148,6 +176,8 @@ def test_a_failed_command_prints_a_document_of_the_same_name(path: str) -> None:
         *(["a-b"] if path == "tune recipe new" else []),
         *(["hygon"] if path == "tune recipe checklist" else []),
         *(["bash"] if path == "completion" else []),
+        *(["x"] if path in {"trace curve", "trace info"} else []),
+        *(["agent", "x"] if path in {"trace convert", "trace synth"} else []),
         *(["x.tar.zst"] if path in {"topo snapshot", "topo diff"} else []),
     )
     document = validate(ran)

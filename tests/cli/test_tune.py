@@ -226,7 +226,6 @@ def test_the_guide_names_no_next_command_above_its_question(desk: Desk) -> None:
         (["rollback", "j-0009", "--yes"], "j-0009"),
         ([], "tune alone asks"),
         (["--yes", "plan"], "stands before plan"),
-        (["size"], "planned and not there yet"),
         (["sice"], "sice"),
     ],
 )

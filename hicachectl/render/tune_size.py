@@ -1,0 +1,176 @@
+"""The screen of a sizing: budget, curve, steps, choice, and the flags of the engines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicachectl.render.screen import Screen
+from hicachectl.render.table import Column, Table
+from hicachectl.render.trace_curve import bar, growth_words
+from hicachectl.units import format_bytes, format_count, format_rate, format_seconds
+
+__all__ = ["curve_table", "draw_size", "explanation", "flags_table", "steps_table", "waterfall_table"]
+
+
+def draw_size(screen: Screen, data: dict[str, Any], *, explain: bool = False) -> None:
+    """Draw the document of `tune size`."""
+    l1 = format_bytes(data["device_pages"] * data["page_bytes"])
+    screen.print(
+        f"SIZE {data['id']}  {data['trace']}, {format_count(data['requests'])} requests, page {data['page_tokens']} tokens "
+        f"{format_bytes(data['page_bytes'])}   L1 {l1}",
+        "bold",
+    )
+    screen.paragraph("HOST    ", data["host"])
+    screen.paragraph("BUDGET  ", _budget(data["budget"]))
+    screen.paragraph("CURVE   ", _curve_words(data["curve"]))
+    screen.table(curve_table(data), indent=" ")
+    if data["steps"]:
+        screen.table(steps_table(data), indent=" ")
+        screen.paragraph("ENDED   ", data["ended"])
+    if len(data["waterfall"]) > 1:
+        screen.table(waterfall_table(data), indent=" ")
+        if data["costs"] is None:
+            screen.paragraph(" note: ", f"times show the direction only: {data['costs_reason']}")
+    choice = data["choice"]
+    size = (
+        f"{format_count(choice['pages'])} pages, {format_bytes(choice['bytes'])}" if choice["pages"] else "no host pool"
+    )
+    screen.paragraph("CHOICE  ", f"{size}, bound by: {choice['bound']} ({choice['reason']})", "ok")
+    for one in data["policies"]:
+        screen.paragraph(
+            "POLICY  ",
+            f"{one['policy']}: {100 * one['hit_rate']:.2f} %, {format_count(one['backed_up_pages'])} pages copied down",
+        )
+    if data["flags"]:
+        screen.table(flags_table(data), indent=" ")
+    screen.paragraph("CONFIG  ", f"{data['config']}: hicachectl run --config {data['config']}")
+    if explain:
+        for text in explanation(data):
+            screen.paragraph("  ", text)
+
+
+def curve_table(data: dict[str, Any]) -> Table:
+    """A row a size: predicted hits of both tiers. Pure."""
+    chosen, plateau = data["choice"]["pages"], data["curve"]["plateau_pages"]
+    rows = []
+    for row in data["curve"]["rows"]:
+        pages = row["capacity_pages"]
+        notes = []
+        if pages == plateau:
+            notes.append(f"<- smallest within {data['choice']['points']:g} point")
+        if pages == chosen and chosen != plateau:
+            notes.append("<- chosen")
+        rows.append([
+            format_count(pages), format_bytes(row["capacity_bytes"]), f"{100 * row['hit_rate']:.2f}",
+            None if row["hit_rate_error"] is None else f"{100 * row['hit_rate_error']:.2f}", f"{100 * row['to_ceiling']:.2f}",
+            None if row["payback_h"] is None else f"{row['payback_h']:.3g}", bar(row["hit_rate"], 20), ", ".join(notes),
+        ])  # fmt: skip
+    columns = (
+        Column("PAGES", right=True), Column("POOL", right=True), Column("HIT L1+L2 %", right=True), Column("+-", right=True, keep=4),
+        Column("TO CEILING", right=True), Column("PAYBACK h", right=True, keep=2), Column("CURVE", keep=3), Column("NOTE", keep=1),
+    )  # fmt: skip
+    return Table(columns, rows)
+
+
+def steps_table(data: dict[str, Any]) -> Table:
+    """A row a pool that was really made. Pure."""
+    rows = []
+    for index, step in enumerate(data["steps"], start=1):
+        trial = step["trial"]
+        state = (
+            step["state"]
+            if step["state"] != "done"
+            else "done, equal"
+            if step["must_be_exact"]
+            else "done, within slack"
+        )
+        state += ", from the journal" if step["resumed"] else ""
+        if step["pages"] == data["choice"]["pages"]:
+            state += ", chosen"
+        if trial is None:
+            rows.append([f"{index}/{len(data['steps'])}", format_count(step["pages"]), None, _percent(step["predicted_hit_rate"]), None, None, None, None, None, f"failed: {step['reason']}"])  # fmt: skip
+            continue
+        memory = trial["memory"] or {}
+        huge = memory.get("huge_bytes")
+        made = trial["fill_s"] + (trial["register_s"] or 0.0)
+        rows.append([
+            f"{index}/{len(data['steps'])}", format_count(step["pages"]), format_bytes(trial["n_bytes"]), _percent(step["predicted_hit_rate"]),
+            _percent(step["measured_hit_rate"]), None if huge is None else f"{100 * huge / max(1, trial['n_bytes']):.0f} %", format_seconds(made),
+            None if trial["restore_bytes_per_s"] is None else format_rate(trial["restore_bytes_per_s"]),
+            None if trial["restore_p99_s"] is None else format_seconds(trial["restore_p99_s"]), state,
+        ])  # fmt: skip
+    columns = (
+        Column("STEP"), Column("PAGES", right=True), Column("POOL", right=True, keep=1), Column("PREDICTED", right=True),
+        Column("MEASURED", right=True), Column("HUGE", right=True, keep=3), Column("FILL+REGISTER", right=True, keep=4),
+        Column("RESTORE", right=True, keep=2), Column("P99", right=True, keep=5), Column("STATE"),
+    )  # fmt: skip
+    return Table(columns, rows)
+
+
+def waterfall_table(data: dict[str, Any]) -> Table:
+    """What each measured pool does to the modelled time to the first token. Pure."""
+    rows = [
+        [
+            row["stage"],
+            format_seconds(row["ttft_modelled_mean_s"]),
+            _percent(row["hit_rate"]),
+            f"{100 * row['relative']:+.2f} %",
+        ]
+        for row in data["waterfall"]
+    ]
+    columns = (
+        Column("STAGE"),
+        Column("TTFT, modelled", right=True),
+        Column("HIT", right=True),
+        Column("RELATIVE", right=True),
+    )
+    return Table(columns, rows)
+
+
+def flags_table(data: dict[str, Any]) -> Table:
+    """The chosen pool in each engine's own unit. Pure."""
+    rows = [[flag["engine"], flag["flag"], flag["value"], flag["unit"], flag["scope"]] for flag in data["flags"]]
+    return Table(
+        (Column("ENGINE"), Column("FLAG"), Column("VALUE", right=True), Column("UNIT"), Column("SCOPE", keep=1)), rows
+    )
+
+
+def explanation(data: dict[str, Any]) -> list[str]:
+    """Say how the size was chosen and what was not used. Pure."""
+    curve = data["curve"]
+    return [
+        f"The curve counts full pages (D3, what an engine keeps); with incomplete last pages (D1) the plateau is {format_count(curve['plateau_d1_pages'])} pages.",
+        "It is read from the right: the curves of chat and agent traffic are S-shaped, so the first small step and a knee lie in a desert "
+        "before the sessions that come back (docs/facts.md#rejected-knees).",
+        "Economics chooses where the prefill is that of the model whose pages are moved (run.compute.model) and restores and filling were "
+        f"measured; here the rule was: {data['choice']['rule']}.",
+        growth_words(curve["growth"], too_short=curve["window_too_short"]),
+    ]
+
+
+def _budget(budget: dict[str, Any]) -> str:
+    parts = [
+        f"{term['name']} {format_bytes(term['n_bytes']) if term['n_bytes'] is not None else term['reason']}"
+        for term in budget["terms"]
+    ]
+    return f"{' | '.join(parts)} | can use {format_bytes(budget['can_use_bytes'])}, bound by {budget['bound']}"
+
+
+def _curve_words(curve: dict[str, Any]) -> str:
+    error = "" if curve["ceiling_error"] is None else f" +- {100 * curve['ceiling_error']:.2f}"
+    band = "" if curve["plateau_error_pages"] is None else f" +- {format_count(curve['plateau_error_pages'])}"
+    last = curve["growth"][-2:]
+    moved = ""
+    if len(last) == 2 and last[0]["plateau_pages"]:
+        moved = (
+            f", window 75 -> 100 %: plateau {100 * (last[1]['plateau_pages'] / last[0]['plateau_pages'] - 1):+.0f} %"
+        )
+    short = " (lower bound, window too short)" if curve["window_too_short"] else ""
+    return (
+        f"exact, D3 (full pages). ceiling {100 * curve['ceiling']:.2f}{error} %, plateau {format_count(curve['plateau_pages'])}{band} pages "
+        f"(D1 {format_count(curve['plateau_d1_pages'])}){moved}{short}"
+    )
+
+
+def _percent(rate: float | None) -> str | None:
+    return None if rate is None else f"{100 * rate:.2f} %"

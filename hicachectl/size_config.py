@@ -1,0 +1,74 @@
+"""Writes `hicache.yaml` of a sizing: every setting of `run` with its value and where it came from, ready for `run --config`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from hicachectl.config import Setting
+from hicachectl.errors import UsageError
+
+__all__ = ["config_text", "refuse_existing", "write_config"]
+
+_LEFT_OUT = {"run.report", "run.metrics_port"}
+
+
+def config_text(settings: Sequence[Setting], changed: dict[str, tuple[object, str]], head: str) -> str:
+    """Return the file: keys nested as the models are, origins behind them. Pure.
+
+    `changed` are values that the sizing decided, each with its origin.
+    """
+    lines = [f"# {line}" for line in head.splitlines()]
+    lines.append("run:")
+    section = ""
+    trace = changed.get("run.trace", (next(s.value for s in settings if s.key == "run.trace"), ""))[0]
+    for setting in settings:
+        key = setting.key
+        workload = key == "run.synthetic" if trace is not None else key == "run.trace"
+        if not key.startswith("run.") or key in _LEFT_OUT or workload:
+            continue
+        value, origin = changed.get(key, (setting.value, str(setting.origin)))
+        words = key.split(".")[1:]
+        if len(words) == 2 and words[0] != section:
+            section = words[0]
+            lines.append(f"  {section}:")
+        indent = "    " if len(words) == 2 else "  "
+        lines.append(f"{indent}{words[-1]}: {_scalar(value)}  # {' '.join(origin.split())}")
+    return "\n".join(lines) + "\n"
+
+
+def refuse_existing(path: Path, *, force: bool) -> None:
+    """Check before the long work that the file may be written. Raises UsageError."""
+    if path.exists() and not force:
+        raise UsageError(
+            "there is a configuration already",
+            where=str(path),
+            why="the size found is written there",
+            hint="--write FILE names another one, --force replaces it",
+        )
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent}", where=str(path), why="--write names a file in it")
+
+
+def write_config(path: Path, text: str) -> None:
+    """Write the file whole or not at all. Raises UsageError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UsageError(
+            f"cannot write the configuration: {error.strerror}", where=str(path), hint="--write FILE", code="HC-OUTPUT"
+        ) from error
+
+
+def _scalar(value: object) -> str:
+    """YAML 1.1 as it is read back: a float needs a point before its exponent."""
+    text = json.dumps(value, ensure_ascii=True)
+    if isinstance(value, float) and "e" in text and "." not in text:
+        mantissa, _, exponent = text.partition("e")
+        return f"{mantissa}.0e{exponent}"
+    return text

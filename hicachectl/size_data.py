@@ -1,0 +1,204 @@
+"""The document of `hicachectl tune size` as plain data, with the reason of every null."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hicachectl.envelope import Fact, plain
+
+if TYPE_CHECKING:
+    from hicachectl.run_plan import RunPlan
+    from hicachectl.tuning.sizing.budget import Budget
+    from hicachectl.tuning.sizing.plateau import Costs
+    from hicachectl.tuning.sizing.prediction import Prediction
+    from hicachectl.tuning.sizing.simulate import Simulated
+    from hicachectl.tuning.sizing.steps import Climbed, Step
+
+__all__ = ["SizeFound", "size_data"]
+
+
+@dataclass(frozen=True, slots=True)
+class SizeFound:
+    """Everything one sizing found out."""
+
+    prediction: Prediction
+    climbed: Climbed
+    plan: RunPlan
+    budget: Budget
+    ranks: int
+    shared: bool
+    id: str
+    folder: str
+    config: str
+    host: str
+    simulated: tuple[Simulated, ...]
+    points: float
+    costs: Costs | None
+    why_no_costs: str | None
+
+
+def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
+    """Return the document and its facts. Pure."""
+    from hicachectl.runtime.geometry import KVKind
+    from hicachectl.tuning.sizing.engine_flags import engine_flags, pool_bytes
+    from hicachectl.tuning.sizing.measure import capacities_for
+
+    prediction, plan = found.prediction, found.plan
+    choice, curve, geometry = prediction.choice, prediction.curve, plan.replay.geometry
+    pool = pool_bytes(
+        choice.host_pages, geometry.page_bytes, n_ranks=found.ranks,
+        same_on_every_rank=geometry.kind is KVKind.MLA, shared=found.shared,
+    )  # fmt: skip
+    at = capacities_for(curve, choice.plateau_pages, prediction.longest_pages, *prediction.sizes)
+    steps = [step for step in found.climbed.steps if step.pages]
+    base = next((step for step in found.climbed.steps if not step.pages), None)
+    costs, why_no_costs = found.costs, found.why_no_costs or ""
+    jackknife = prediction.sure.jackknife
+    data: dict[str, Any] = {
+        "id": found.id,
+        "folder": found.folder,
+        "config": found.config,
+        "host": found.host,
+        "trace": plan.replay.trace_name,
+        "format": plan.info.format,
+        "requests": prediction.n_requests,
+        "geometry": geometry.name,
+        "page_tokens": geometry.page_tokens,
+        "page_bytes": geometry.page_bytes,
+        "device_pages": prediction.device_pages,
+        "device_pages_held_by_running": prediction.busy_pages,
+        "longest_request_pages": prediction.longest_pages,
+        "budget": plain(found.budget),
+        "curve": {
+            "definition": "D3",
+            "total": curve.total,
+            "distinct_pages": curve.n_distinct,
+            "ceiling": curve.rate(),
+            "ceiling_error": None if jackknife is None else jackknife.rate_error(),
+            "plateau_pages": choice.plateau_pages,
+            "plateau_error_pages": None if jackknife is None else round(jackknife.plateau_error(found.points)),
+            "plateau_d1_pages": prediction.plateau_d1_pages,
+            "window_too_short": prediction.sure.too_short,
+            "growth": plain(prediction.sure.growth),
+            "rows": [
+                {
+                    "capacity_pages": pages,
+                    "capacity_bytes": pages * geometry.page_bytes,
+                    "hits": curve.at(pages),
+                    "hit_rate": curve.rate(pages),
+                    "hit_rate_error": prediction.error(pages),
+                    "to_ceiling": curve.rate() - curve.rate(pages),
+                    "payback_h": None if costs is None else _payback(found, costs, at, pages),
+                }
+                for pages in at
+            ],
+        },
+        "steps": [_step(step) for step in steps],
+        "base": None if base is None else _step(base),
+        "costs": None if costs is None else plain(costs),
+        "costs_reason": why_no_costs or None,
+        "ended": found.climbed.ended.value,
+        "waterfall": _waterfall(base, steps),
+        "choice": {
+            "pages": choice.host_pages,
+            "bytes": choice.host_pages * geometry.page_bytes,
+            "bound": choice.bound.value,
+            "rule": choice.rule.value,
+            "points": found.points,
+            "reason": choice.reason,
+            "hit_rate": choice.rate,
+            "device_hit_rate": choice.device_rate,
+            "ceiling": choice.ceiling,
+        },
+        "pool": plain(pool),
+        "flags": plain(engine_flags(pool)) if choice.grows else [],
+        "policies": [{**plain(one), "policy": str(one.policy), "hit_rate": one.rate} for one in found.simulated],
+    }
+    return data, _facts(data, found, why_no_costs)
+
+
+def _step(step: Step) -> dict[str, Any]:
+    trial = step.trial
+    return {
+        "pages": step.pages,
+        "state": "failed" if trial is None else "done" if step.holds else "differs",
+        "resumed": step.resumed,
+        "predicted_hits": step.predicted_hits,
+        "predicted_hit_rate": None if step.predicted_hits is None else step.predicted_hits / max(1, step.total_pages),
+        "measured_hits": None if trial is None else trial.hit_pages,
+        "measured_hit_rate": None if trial is None else trial.rate,
+        "difference_pages": step.difference,
+        "must_be_exact": step.exact,
+        "assumption": step.assumption,
+        "reason": step.reason,
+        "trial": None if trial is None else {k: v for k, v in plain(trial).items() if k != "reasons"},
+    }
+
+
+def _waterfall(base: Step | None, steps: list[Step]) -> list[dict[str, Any]]:
+    """Each measured pool against L1 alone: modelled time to the first token, and hits."""
+    rows: list[dict[str, Any]] = []
+    first = None
+    for step in [*([base] if base else []), *steps]:
+        if step.trial is None or step.trial.ttft_mean_s is None:
+            continue
+        first = step.trial.ttft_mean_s if first is None else first
+        rows.append(
+            {
+                "stage": f"host pool of {step.pages} pages" if step.pages else "L1 only",
+                "ttft_modelled_mean_s": step.trial.ttft_mean_s,
+                "hit_rate": step.trial.rate,
+                "relative": step.trial.ttft_mean_s / first - 1 if first else 0.0,
+            }
+        )
+    return rows
+
+
+def _payback(found: SizeFound, costs: Costs, at: list[int], pages: int) -> float | None:
+    from hicachectl.tuning.sizing.plateau import payback_h
+
+    index = at.index(pages)
+    before = at[index - 1] if index else 0
+    return payback_h(found.prediction.levels, costs, found.plan.replay.geometry.page_bytes, before, pages)
+
+
+def _facts(data: dict[str, Any], found: SizeFound, why_no_costs: str) -> dict[str, Fact]:
+    facts: dict[str, Fact] = {}
+
+    def null(pointer: str, reason: str) -> None:
+        facts[pointer] = Fact(reason=reason)
+
+    for index, term in enumerate(data["budget"]["terms"]):
+        if term["n_bytes"] is None:
+            null(f"/budget/terms/{index}/n_bytes", term["reason"] or "not read")
+    for name in ("ceiling_error", "plateau_error_pages"):
+        if data["curve"][name] is None:
+            null(f"/curve/{name}", found.prediction.sure.reason or "no interval")
+    for index, row in enumerate(data["curve"]["rows"]):
+        if row["hit_rate_error"] is None:
+            null(f"/curve/rows/{index}/hit_rate_error", found.prediction.sure.reason or "no interval")
+        if row["payback_h"] is None:
+            null(f"/curve/rows/{index}/payback_h", why_no_costs or "this step gains nothing")
+    if data["base"] is None:
+        null("/base", "no step was made")
+    named = [(f"/steps/{index}", step) for index, step in enumerate(data["steps"])]
+    if data["base"] is not None:
+        named.append(("/base", data["base"]))
+    trials = {step.pages: step.trial for step in found.climbed.steps}
+    for pointer, step in named:
+        if step["assumption"] is None:
+            null(f"{pointer}/assumption", "the step must come out to the page")
+        if step["reason"] is None:
+            null(f"{pointer}/reason", "it did not fail")
+        for name in ("measured_hits", "measured_hit_rate", "difference_pages", "trial"):
+            if step[name] is None:
+                null(f"{pointer}/{name}", step["reason"] or "the step failed")
+        trial = trials[step["pages"]]
+        for name, reason in (trial.reasons if trial is not None else {}).items():
+            null(f"{pointer}/trial/{name}", reason)
+        if trial is not None and trial.memory is not None:
+            for name in ("resident_bytes", "huge_bytes"):
+                if getattr(trial.memory, name) is None:
+                    null(f"{pointer}/trial/memory/{name}", trial.memory.reason or "not read")
+    return facts

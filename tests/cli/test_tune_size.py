@@ -1,0 +1,216 @@
+"""`hicachectl tune size` on tiny pools: predict, choose, prove, write a configuration that reproduces it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_runner import QUIET, Ran, call, command_line, spawn
+from shared_data import shared_path
+from small_traces import conversations, write_trace
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    # 40 chats of 6 pages, of which the last 25 come back: the plateau is where all of them fit
+    write_trace(tmp_path / "chats.jsonl", [*conversations(40, 6, 1), *conversations(25, 6, 2)])
+
+
+def run(*argv: str) -> Ran:
+    return call(
+        "tune", "size", "--geometry", "tiny-4k", "--state-dir", "state", "--progress", "none", "-o", "json", *argv
+    )
+
+
+def size(*argv: str) -> Any:
+    ran = run(*argv)
+    assert ran.code == 0, ran.err
+    return ran.json["data"]
+
+
+def test_every_step_hits_what_the_curve_says_to_the_page_and_the_plateau_is_confirmed() -> None:
+    data = size("--trace", "chats.jsonl")
+    assert data["ended"] == "plateau confirmed"
+    assert len(data["steps"]) == 3
+    for step in data["steps"]:
+        assert (step["state"], step["difference_pages"], step["must_be_exact"]) == ("done", 0, True)
+        assert step["trial"]["n_bytes"] == step["pages"] * 4096
+        assert step["trial"]["register_s"] is None
+    assert data["base"]["measured_hits"] == data["base"]["predicted_hits"]
+    assert [step["pages"] for step in data["steps"]] == [120, 240, 480]
+    assert (data["choice"]["pages"], data["choice"]["bound"], data["choice"]["rule"]) == (240, "plateau", "points")
+    assert data["costs"] is None
+    assert "qwen3-8b" in data["costs_reason"]
+    assert data["waterfall"][0]["stage"] == "L1 only"
+
+
+def test_all_of_a_pool_is_resident_in_its_step(tmp_path: Path) -> None:
+    ran = spawn(
+        "tune", "size", "--trace", "chats.jsonl", "--geometry", "tiny-64k", "--state-dir", "state", "-o", "json",
+        cwd=tmp_path,
+    )  # fmt: skip
+    trials = [step["trial"] for step in json.loads(ran.stdout)["data"]["steps"]]
+    assert [trial["memory"]["resident_bytes"] for trial in trials] == [trial["n_bytes"] for trial in trials]
+
+
+def test_run_takes_the_configuration_and_hits_what_the_chosen_step_hit(tmp_path: Path) -> None:
+    data = size("--trace", "chats.jsonl")
+    chosen = next(step for step in data["steps"] if step["pages"] == data["choice"]["pages"])
+    ran = call("run", "--config", "hicache.yaml", "--progress", "none", "-o", "json")
+    assert ran.code == 0, ran.err
+    assert ran.json["data"]["pages_hit"] == chosen["measured_hits"]
+    text = (tmp_path / "hicache.yaml").read_text()
+    assert all("  # " in line for line in text.splitlines() if ": " in line and not line.startswith("#"))
+    assert "host_slots: 240  # measured, tune size s-0001: bound by plateau" in text
+
+
+def test_a_configuration_that_is_there_is_not_replaced_unasked(tmp_path: Path) -> None:
+    (tmp_path / "hicache.yaml").write_text("run:\n  seed: 3\n")
+    refused = run("--trace", "chats.jsonl")
+    assert refused.code == 2
+    assert "--force" in refused.err
+    assert size("--trace", "chats.jsonl", "--write", "other.yaml")["config"] == "other.yaml"
+    assert (tmp_path / "hicache.yaml").read_text() == "run:\n  seed: 3\n"
+
+
+def test_less_memory_than_the_plateau_is_bound_by_memory() -> None:
+    data = size("--trace", "chats.jsonl", "--max-bytes", "600KiB")
+    assert (data["choice"]["pages"], data["choice"]["bound"]) == (150, "memory")
+    assert data["budget"]["bound"] == "--max-bytes"
+    assert [step["pages"] for step in data["steps"]] == [75, 150]
+    assert run("--trace", "chats.jsonl", "--max-bytes", "8KiB", "--force").code == 10
+
+
+def test_a_workload_that_never_comes_back_says_do_not_grow_and_makes_no_pool(tmp_path: Path) -> None:
+    write_trace(tmp_path / "once.jsonl", conversations(30, 4, 1))
+    data = size("--trace", "once.jsonl")
+    assert (data["choice"]["pages"], data["choice"]["bound"], data["steps"]) == (0, "no reuse", [])
+    assert "do not grow the pool" in data["choice"]["reason"]
+    assert "host_slots: 0" in (tmp_path / "hicache.yaml").read_text()
+    assert call("run", "--config", "hicache.yaml", "--progress", "none").code == 0
+
+
+def test_named_steps_are_tried_in_order_whatever_their_order_and_unit() -> None:
+    data = size("--trace", "chats.jsonl", "--steps", "200,400KiB")
+    assert [step["pages"] for step in data["steps"]] == [100, 200]
+    assert data["ended"].startswith("steps done")
+    assert run("--trace", "chats.jsonl", "--steps", "x", "--force").code == 2
+
+
+def test_another_policy_is_held_to_the_slack_and_named() -> None:
+    data = size("--trace", "chats.jsonl", "--write-policy", "write_through_selective", "--steps", "300")
+    assert "write_through_selective" in data["steps"][0]["assumption"]
+    assert data["steps"][0]["must_be_exact"] is False
+
+
+def test_the_prefill_of_the_model_whose_pages_move_lets_economics_choose(tmp_path: Path) -> None:
+    (tmp_path / "compute.yaml").write_text(
+        "run:\n  compute:\n    a_s: 0.001\n    b_s: 0.001\n    c_s: 0.0\n    model: tiny-4k\n    hardware: made up\n"
+    )
+    data = size("--trace", "chats.jsonl", "--config", "compute.yaml")
+    assert (data["choice"]["rule"], data["choice"]["bound"]) == ("economics", "economics")
+    assert data["costs"]["prefill_s"] > data["costs"]["restore_s"]
+    assert data["choice"]["pages"] in [step["pages"] for step in data["steps"]]
+    assert any(row["payback_h"] is not None for row in data["curve"]["rows"])
+
+
+def test_policies_come_after_capacity_and_are_simulated() -> None:
+    data = size("--trace", "chats.jsonl", "--policies")
+    first = data["policies"][0]
+    assert first["policy"] == "lru, write_through"
+    assert first["device_hit_pages"] + first["host_hit_pages"] == data["steps"][1]["measured_hits"]
+    assert len(data["policies"]) == 5
+
+
+def test_the_report_is_one_page_with_curve_steps_and_choice(tmp_path: Path) -> None:
+    size("--trace", "chats.jsonl", "--report", "size.html")
+    page = (tmp_path / "size.html").read_text()
+    assert page.count("<svg") >= 1
+    for word in ("bound by plateau", "chosen 240 pages", "--hicache-size", "s-0001"):
+        assert word in page
+    assert "<script" not in page
+
+
+def test_a_killed_run_leaves_its_record_alone_and_resume_goes_on(tmp_path: Path) -> None:
+    write_trace(tmp_path / "long.jsonl", conversations(400, 6, 3))
+    argv = [
+        "tune",
+        "size",
+        "--trace",
+        "long.jsonl",
+        "--geometry",
+        "tiny-4k",
+        "--state-dir",
+        "state",
+        "--progress",
+        "none",
+    ]
+    process = subprocess.Popen(
+        command_line(*argv), env=QUIET, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path
+    )
+    records = tmp_path / "state" / "size" / "s-0001" / "steps.jsonl"
+    end = time.monotonic() + 60
+    while time.monotonic() < end and not (records.exists() and '"done"' in records.read_text()):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    kinds = [json.loads(line)["kind"] for line in records.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    assert "end" not in kinds, "killed too late for this test"
+    n_done = kinds.count("done")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["chats.jsonl", "long.jsonl", "state"]
+    data = size("--trace", "long.jsonl", "--resume")
+    assert data["id"] == "s-0001"
+    assert [data["base"], *data["steps"]][n_done - 1]["resumed"] is True
+    assert data["steps"][-1]["resumed"] is False
+    assert {step["difference_pages"] for step in data["steps"]} == {0}
+    other = run("--trace", "chats.jsonl", "--resume", "--force")
+    assert other.code == 2
+    assert "asked for something else" in other.err
+
+
+def test_nothing_to_resume_is_said() -> None:
+    assert run("--trace", "chats.jsonl", "--resume").code == 2
+
+
+def test_the_screen_has_budget_curve_steps_choice_and_flags() -> None:
+    out = call(
+        "tune", "size", "--trace", "chats.jsonl", "--geometry", "tiny-4k", "--state-dir", "state", "--explain", "--ascii",
+        env={"COLUMNS": "120"},
+    ).out  # fmt: skip
+    for word in (
+        "SIZE s-0001",
+        "BUDGET",
+        "CURVE",
+        "<- smallest within 1 point",
+        "done, equal, chosen",
+        "CHOICE",
+        "--hicache-size",
+        "S-shaped",
+    ):
+        assert word in out
+    assert max(map(len, out.splitlines())) <= 120
+
+
+@pytest.mark.shared
+def test_the_recorded_conversation_has_the_recorded_plateaus() -> None:
+    trace = str(shared_path("traces/mooncake-fast25/conversation_trace.jsonl.gz"))
+    data = size("--trace", trace, "--steps", "none")
+    assert (data["curve"]["plateau_d1_pages"], data["curve"]["plateau_pages"]) == (52_882, 50_092)
+    assert data["choice"] | {"reason": ""} == data["choice"] | {
+        "pages": 50_092,
+        "bound": "trace too short",
+        "reason": "",
+    }
+    assert (data["curve"]["total"], data["device_pages"]) == (276_491, 246)
+
+
+@pytest.mark.shared
+def test_one_shot_traffic_is_told_not_to_grow_the_pool() -> None:
+    data = size("--synthetic", "one-shot", "--page-tokens", "64")
+    assert (data["choice"]["bound"], data["choice"]["pages"]) == ("no reuse", 0)

@@ -1,0 +1,143 @@
+"""What other orders hit: first in first out below, the future known above, the runtime's own policies between."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path as FilePath
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lru_model import BLOCK, Path, paths, traced
+from shared_data import shared_path
+from small_traces import conversations, write_trace
+
+from hicachectl.runtime.eviction import Eviction
+from hicachectl.runtime.replay.workload import open_trace
+from hicachectl.runtime.write_policy import WritePolicy
+from hicachectl.tuning.sizing.curve import curve_of
+from hicachectl.tuning.sizing.extents import runs_of
+from hicachectl.tuning.sizing.fifo import fifo_hits
+from hicachectl.tuning.sizing.opt import opt_hits
+from hicachectl.tuning.sizing.sampling import sampled_curve
+from hicachectl.tuning.sizing.simulate import Policy, simulate
+from hicachectl.tuning.sizing.window import Definition, window_of
+
+D1, D2 = Definition.D1, Definition.D2
+
+
+def weights(ids: Sequence[int], last: int) -> list[int]:
+    return [BLOCK] * (len(ids) - 1) + [last] if ids else []
+
+
+def fifo_model(requests: list[Path], capacity: int, first: int) -> tuple[int, int]:
+    """A list of blocks, the oldest in front; new ones enter from a request's tail to its head."""
+    queue: list[int] = []
+    blocks = tokens = 0
+    for q, (ids, last) in enumerate(requests):
+        n = next((n for n, one in enumerate(ids) if one not in queue), len(ids))
+        if q >= first:
+            blocks, tokens = blocks + n, tokens + sum(weights(ids, last)[:n])
+        queue += [one for one in reversed(ids) if one not in queue]
+        queue = queue[max(0, len(queue) - capacity) :]
+    return blocks, tokens
+
+
+def future_model(requests: list[Path], capacity: int, first: int) -> tuple[int, int]:
+    """After each request keep the blocks whose next use is nearest, of equal ones the shallowest."""
+    kept: set[int] = set()
+    blocks = tokens = 0
+    for q, (ids, last) in enumerate(requests):
+        n = next((n for n, one in enumerate(ids) if one not in kept), len(ids))
+        if q >= first:
+            blocks, tokens = blocks + n, tokens + sum(weights(ids, last)[:n])
+        rank = {}
+        for one in kept | set(ids):
+            rank[one] = next(
+                ((r, requests[r][0].index(one)) for r in range(q + 1, len(requests)) if one in requests[r][0]),
+                (len(requests), 0),
+            )
+        kept = set(sorted((one for one in rank if rank[one][0] < len(requests)), key=rank.__getitem__)[:capacity])
+    return blocks, tokens
+
+
+@settings(max_examples=120, deadline=None)
+@given(paths(), st.integers(0, 12))
+def test_fifo_and_the_bound_equal_their_plain_models_and_the_curve_stays_below_the_bound(
+    requests: list[Path], capacity: int
+) -> None:
+    window = window_of(traced(requests), BLOCK)
+    runs = runs_of(window)
+    for first in (0, len(requests) // 2):
+        fifo = fifo_hits(window, capacity, D1, first=first), fifo_hits(window, capacity, D2, first=first)
+        assert fifo == fifo_model(requests, capacity, first)
+        bound = opt_hits(runs, window, capacity, D1, first=first), opt_hits(runs, window, capacity, D2, first=first)
+        assert bound == future_model(requests, capacity, first)
+    assert curve_of(window, runs=runs).at(capacity) <= opt_hits(runs, window, capacity)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    ("trace", "expected", "full"),
+    [
+        ("mooncake-fast25/conversation_trace.jsonl.gz", "mooncake_conversation_all_blocks.csv", False),
+        ("mooncake-fast25/synthetic_trace.jsonl.gz", "mooncake_synthetic_full_blocks.csv", True),
+        ("kv-cache-tester/sessions_first100.jsonl.xz", "agent100_gap60.csv", False),
+    ],
+)
+def test_the_recorded_traces_give_the_recorded_fifo_and_bound(trace: str, expected: str, full: bool) -> None:
+    opened = open_trace(shared_path(f"traces/{trace}"))
+    window = window_of(opened, opened.block_tokens)
+    window = window.full_blocks() if full else window
+    runs = runs_of(window)
+    with shared_path(f"traces/expected/{expected}").open() as file:
+        rows = list(csv.DictReader(file))
+    for row in rows[:: 4 if "agent" in expected else 1]:
+        capacity = int(row["capacity_blocks"])
+        for name, definition in (("blocks", D1), ("tokens", D2)):
+            assert fifo_hits(window, capacity, definition) == int(row[f"fifo_hit_{name}"])
+            assert opt_hits(runs, window, capacity, definition) == int(row[f"opt_hit_{name}"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(paths(), st.sampled_from(list(Definition)), st.booleans())
+def test_a_sample_of_everything_is_the_exact_curve(requests: list[Path], definition: Definition, warm: bool) -> None:
+    first = len(requests) // 2 if warm else 0
+    exact = curve_of(window_of(traced(requests), BLOCK), definition, first=first)
+    sampled = sampled_curve(traced(requests), BLOCK, 1, definition, first=first)
+    assert sampled.total == exact.total
+    assert [sampled.at(c) for c in range(60)] == [exact.at(c) for c in range(60)]
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    ("trace", "worst"),
+    [("mooncake-fast25/conversation_trace.jsonl.gz", 1.0), ("kv-cache-tester/sessions_first100.jsonl.xz", 1.0)],
+)
+def test_one_block_in_ten_with_hot_ones_kept_is_within_a_point(trace: str, worst: float) -> None:
+    opened = open_trace(shared_path(f"traces/{trace}"))
+    requests = list(opened)
+    exact = curve_of(window_of(requests, opened.block_tokens))
+    sampled = sampled_curve(requests, opened.block_tokens, 10)
+    for capacity in (2_000, 8_000, 16_000, 32_000, 64_000, 200_000):
+        assert abs(100 * sampled.rate(capacity) - 100 * exact.rate(capacity)) < worst
+
+
+def test_the_runtime_simulated_with_lru_hits_as_the_curve_says_and_a_lazy_policy_copies_less(
+    tmp_path: FilePath,
+) -> None:
+    rows = [*conversations(6, 4, 2), *conversations(3, 4, 4)]
+    trace = open_trace(write_trace(tmp_path / "t.jsonl", rows))
+    curve = curve_of(window_of(trace, 512), Definition.D3)
+    for host_pages in (4, 11, 12, 20, 40):
+        found = simulate(trace, Policy(), page_tokens=512, device_pages=4, host_pages=host_pages)
+        assert found.device_hit_pages + found.host_hit_pages == curve.at(host_pages)
+        assert found.total_pages == curve.total
+    once = open_trace(write_trace(tmp_path / "once.jsonl", conversations(6, 4, 1)))
+    eager, lazy = (
+        simulate(once, Policy(Eviction.LFU, policy, ghost_pages=64), page_tokens=512, device_pages=4, host_pages=40)
+        for policy in (WritePolicy.WRITE_THROUGH, WritePolicy.WRITE_THROUGH_SELECTIVE)
+    )
+    assert (eager.backed_up_pages, lazy.backed_up_pages) == (24, 0)
+    assert str(lazy.policy) == "lfu, write_through_selective, ghost 64"

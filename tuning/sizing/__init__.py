@@ -1,0 +1,25 @@
+"""How large the host pool should be: the whole hit-rate curve, a size chosen on it, and steps on real pools that confirm it."""
+
+READING_ORDER: tuple[str, ...] = (
+    "prediction",
+    "measure",
+    "window",
+    "paged",
+    "numbering",
+    "curve",
+    "extents",
+    "confidence",
+    "sampling",
+    "fifo",
+    "opt",
+    "simulate",
+    "plateau",
+    "budget",
+    "engine_flags",
+    "steps",
+    "step_rules",
+    "trial",
+    "pool_memory",
+    "measured_costs",
+    "size_journal",
+)

@@ -1,0 +1,53 @@
+"""What the economics rule needs, from steps that were made: restores and filling measured, prefill as the configuration says.
+
+They belong together only when the pages moved are pages of the model whose prefill it is; else there are no costs, and why.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hicachectl.runtime.replay.driver import ReplayConfig
+from hicachectl.tuning.sizing.plateau import Costs
+from hicachectl.tuning.sizing.trial import Trial
+from hicachectl.units import GIB
+
+__all__ = ["LIVES_H", "Traffic", "costs_of"]
+
+LIVES_H = 24.0
+"""Hours a pool is taken to live."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Requests and input tokens of the window, over the seconds they span."""
+
+    n_requests: int
+    input_tokens: int
+    span_s: float
+
+
+def costs_of(trials: Sequence[Trial], base: ReplayConfig, traffic: Traffic) -> tuple[Costs | None, str | None]:
+    """Return the costs, from the largest pool that restored anything; None with the reason where they are not known. Pure."""
+    model, geometry = base.compute.model, base.geometry
+    if model is None:
+        return None, "whose prefill is modelled is not named (run.compute.model)"
+    if model != geometry:
+        return None, f"the prefill is that of {model.name}, the pages are those of {geometry.name}"
+    restored = [trial for trial in trials if trial.host_pages and trial.restore_s_per_token is not None]
+    if not restored:
+        return None, "no step restored anything"
+    if traffic.span_s <= 0:
+        return None, "the trace spans no time, so its tokens an hour are not known"
+    trial = restored[-1]
+    assert trial.restore_s_per_token is not None
+    mean = max(1, traffic.input_tokens // max(1, traffic.n_requests))
+    return Costs(
+        prefill_s=base.costs.recompute.request_s(0, mean) / mean,
+        restore_s=trial.restore_s_per_token,
+        make_s_per_gib=(trial.fill_s + (trial.register_s or 0.0)) / (trial.n_bytes / GIB),
+        tokens_per_h=traffic.input_tokens / traffic.span_s * 3600,
+        lives_h=LIVES_H,
+    ), None

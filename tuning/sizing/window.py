@@ -1,0 +1,146 @@
+"""A trace as arrays: the ids of every request in one row, ready for many passes. Reading and parsing cost more than a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from hicachectl.errors import UsageError
+from hicachectl.runtime.replay.request import Blocks, TraceRequest
+from hicachectl.tuning.sizing.numbering import Ids, Numbering
+
+__all__ = ["Counts", "Definition", "Window", "last_tokens", "window_of"]
+
+Counts = npt.NDArray[np.int64]
+
+
+class Definition(str, Enum):
+    """What a hit rate counts; another one moves the figures by 1 to 20 points (docs/facts.md#hit-rate)."""
+
+    D1 = "D1"
+    """All blocks, the incomplete last one too: hits over ids."""
+    D2 = "D2"
+    """Tokens: each id weighs the tokens it stands for, over the sum of the input lengths."""
+    D3 = "D3"
+    """Full blocks alone, the incomplete last id dropped: what engines cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """`ids[starts[q]:starts[q + 1]]` are the ids of request q, front to back, renumbered 0..n_distinct-1.
+
+    `last_tokens[q]` are the tokens of its last id (`block_tokens` when it is complete, 0 for a request without ids);
+    `session[q]` numbers the conversation it belongs to. Order is the order of the trace.
+    """
+
+    ids: Ids
+    starts: Counts
+    last_tokens: Counts
+    session: Counts
+    block_tokens: int
+    n_distinct: int
+
+    @property
+    def n_requests(self) -> int:
+        """How many requests there are. Pure."""
+        return len(self.starts) - 1
+
+    @property
+    def longest(self) -> int:
+        """The ids of the longest request. Pure."""
+        return int(np.diff(self.starts).max(initial=0))
+
+    def full_blocks(self) -> Window:
+        """Return the window without incomplete last ids: D3. Pure."""
+        lengths = np.diff(self.starts)
+        cut = (self.last_tokens < self.block_tokens) & (lengths > 0)
+        keep = np.ones(len(self.ids), bool)
+        keep[self.starts[1:][cut] - 1] = False
+        ids = self.ids[keep]
+        starts = np.concatenate([[0], np.cumsum(lengths - cut)]).astype(np.int64)
+        used, renumbered = np.unique(ids, return_inverse=True)
+        last = np.where(np.diff(starts) > 0, self.block_tokens, 0)
+        return Window(renumbered.astype(np.int32), starts, last, self.session, self.block_tokens, len(used))
+
+    def first(self, n_requests: int) -> Window:
+        """Return the first `n_requests` requests; ids keep their numbers. Pure."""
+        end = int(self.starts[n_requests])
+        return Window(
+            self.ids[:end], self.starts[: n_requests + 1], self.last_tokens[:n_requests], self.session[:n_requests],
+            self.block_tokens, self.n_distinct,
+        )  # fmt: skip
+
+    def without(self, sessions: Counts) -> Window:
+        """Return the window without the requests of some sessions; ids keep their numbers. Pure."""
+        keep = ~np.isin(self.session, sessions)
+        lengths = np.diff(self.starts)
+        return Window(
+            self.ids[np.repeat(keep, lengths)],
+            np.concatenate([[0], np.cumsum(lengths[keep])]).astype(np.int64),
+            self.last_tokens[keep],
+            self.session[keep],
+            self.block_tokens,
+            self.n_distinct,
+        )
+
+
+_CHUNK = 1 << 20
+"""Ids that are numbered together."""
+
+
+def window_of(requests: Iterable[TraceRequest], block_tokens: int) -> Window:
+    """Read a whole trace into arrays. Reads what `requests` reads, keeps 4 bytes an id.
+
+    A request's session is its own where the trace names one, else its root: its second block where most requests share
+    the first (a system prompt), else its first. Raises UsageError for a trace without requests, and for ids that do not
+    name prefixes (`Numbering.add`).
+    """
+    numbering = Numbering()
+    rows: list[Ids] = []
+    waiting: list[tuple[int, Blocks]] = []
+    n_waiting = 0
+    last: list[int] = []
+    names: list[str | None] = []
+    for request in requests:
+        waiting.append((request.scope, request.blocks))
+        n = len(request.blocks)
+        n_waiting += n
+        last.append(last_tokens(request.input_tokens, n, block_tokens))
+        names.append(request.session)
+        if n_waiting >= _CHUNK:
+            rows += numbering.add(waiting)
+            waiting, n_waiting = [], 0
+    rows += numbering.add(waiting)
+    if not rows:
+        raise UsageError("the trace has no requests", hint="hicachectl run --trace FILE names what it reads")
+    starts = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+    ids = np.concatenate(rows)
+    return Window(
+        ids, starts, np.array(last, np.int64), _sessions(ids, starts, names), block_tokens, numbering.n_distinct
+    )
+
+
+def last_tokens(input_tokens: int, n_blocks: int, block_tokens: int) -> int:
+    """Return the tokens of a request's last block; 0 without blocks. Pure.
+
+    >>> last_tokens(1000, 2, 512), last_tokens(1024, 2, 512)
+    (488, 512)
+    """
+    return min(block_tokens, input_tokens - block_tokens * (n_blocks - 1)) if n_blocks else 0
+
+
+def _sessions(ids: Ids, starts: Counts, names: Sequence[str | None]) -> Counts:
+    if all(name is not None for name in names):
+        table: dict[str | None, int] = {}
+        return np.array([table.setdefault(name, len(table)) for name in names], np.int64)
+    lengths = np.diff(starts)
+    first = np.where(lengths > 0, ids[np.minimum(starts[:-1], max(0, len(ids) - 1))] if len(ids) else 0, -1)
+    values, counts = np.unique(first, return_counts=True)
+    shared = counts.max() * 2 > len(first) and len(values) > 0
+    second = np.where(lengths > 1, ids[np.minimum(starts[:-1] + 1, max(0, len(ids) - 1))] if len(ids) else 0, -1)
+    root = np.where((first == values[counts.argmax()]) & (lengths > 1), second, first) if shared else first
+    return np.asarray(np.unique(root, return_inverse=True)[1], np.int64)
