@@ -89,37 +89,59 @@ class Backend(Enum):
 
 
 _ACCELERATOR = "comes with an accelerator"
-# THE table of what goes together: None, or why not. The accelerator backends are listed so that asking for one says why.
-_TABLE: dict[Backend, dict[Layout, str | None]] = {
-    Backend.CPU: dict.fromkeys(Layout, None),
-    Backend.TORCH: dict.fromkeys(Layout, None),
-    Backend.DIRECT: dict.fromkeys(Layout, f"direct {_ACCELERATOR}"),
-    Backend.BATCH: dict.fromkeys(Layout, f"batch {_ACCELERATOR}"),
-    Backend.STRIDED: dict.fromkeys(Layout, f"strided {_ACCELERATOR}"),
-    Backend.UVA: dict.fromkeys(Layout, f"uva {_ACCELERATOR}"),
+_CUDA = "comes with a CUDA device"
+# THE table of what goes together, by the torch type of the device ("" = any other accelerator): None, or why not.
+_TABLE: dict[str, dict[Backend, dict[Layout, str | None]]] = {
+    "cpu": {
+        Backend.CPU: dict.fromkeys(Layout, None),
+        Backend.TORCH: dict.fromkeys(Layout, None),
+        Backend.DIRECT: dict.fromkeys(Layout, f"direct {_ACCELERATOR}"),
+        Backend.BATCH: dict.fromkeys(Layout, f"batch {_CUDA}"),
+        Backend.STRIDED: dict.fromkeys(Layout, f"strided {_CUDA}"),
+        Backend.UVA: dict.fromkeys(Layout, f"uva {_CUDA}"),
+    },
+    "cuda": {
+        Backend.CPU: dict.fromkeys(Layout, "cpu reaches host memory alone"),
+        Backend.TORCH: dict.fromkeys(Layout, None),
+        Backend.DIRECT: dict.fromkeys(Layout, None),
+        Backend.BATCH: dict.fromkeys(Layout, None),
+        Backend.STRIDED: dict.fromkeys(Layout, None),
+        Backend.UVA: dict.fromkeys(Layout, None),
+    },
+    "": {
+        Backend.CPU: dict.fromkeys(Layout, "cpu reaches host memory alone"),
+        Backend.TORCH: dict.fromkeys(Layout, None),
+        Backend.DIRECT: dict.fromkeys(Layout, None),
+        Backend.BATCH: dict.fromkeys(Layout, f"batch {_CUDA}"),
+        Backend.STRIDED: dict.fromkeys(Layout, f"strided {_CUDA}"),
+        Backend.UVA: dict.fromkeys(Layout, f"uva {_CUDA}"),
+    },
 }
 
 
-def compatible(layout: Layout, backend: Backend) -> str | None:
-    """Say why a copy backend cannot serve a layout, or None when it can. Pure.
+def compatible(layout: Layout, backend: Backend, device_type: str = "cpu") -> str | None:
+    """Say why a copy backend cannot serve a layout on a type of device, or None when it can. Pure.
 
     >>> compatible(Layout.PAGE_FIRST, Backend.UVA)
-    'uva comes with an accelerator'
+    'uva comes with a CUDA device'
+    >>> compatible(Layout.PAGE_FIRST, Backend.UVA, "cuda") is None
+    True
     """
-    return _TABLE[backend][layout]
+    return _TABLE.get(device_type, _TABLE[""])[backend][layout]
 
 
-def require_compatible(layout: Layout, backend: Backend) -> None:
+def require_compatible(layout: Layout, backend: Backend, device_type: str = "cpu") -> None:
     """Refuse a layout and a copy backend that do not go together; neither is ever replaced. Pure.
 
     Raises UsageError with both names, the reason and what works.
     """
-    reason = compatible(layout, backend)
+    reason = compatible(layout, backend, device_type)
     if reason is None:
         return
-    works = [other.value for other in Backend if compatible(layout, other) is None]
+    works = [other.value for other in Backend if compatible(layout, other, device_type) is None]
     raise UsageError(
         f"layout {layout.value} and copy backend {backend.value} do not go together",
+        where=None if device_type == "cpu" else f"device {device_type}",
         why=reason,
         hint=f"with layout {layout.value} use copy backend {' or '.join(works)}",
     )

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import torch
 
-__all__ = ["AcceleratorOrder", "CpuOrder", "DeviceOrder", "device_order"]
+from hicachectl.runtime.transfer.streams import StreamModule, new_event, new_stream
+
+__all__ = ["AcceleratorOrder", "CpuOrder", "DeviceOrder", "Point", "device_order"]
+
+# A wait of less than this spins: a sleeping thread wakes up some tens of microseconds late.
+_SPIN_S = 1e-3
+
+
+class Point(Protocol):
+    """A point in a submission thread's work on the device."""
+
+    def reached(self) -> bool:
+        """Say whether everything before the point is done."""
+        ...
+
+    def wait(self, expected_s: float) -> None:
+        """Return when everything before the point is done; `expected_s` decides whether to spin or to sleep meanwhile."""
+        ...
+
+    def order(self) -> None:
+        """Make the calling thread's current stream wait for the point. Returns at once."""
+        ...
 
 
 class DeviceOrder(Protocol):
@@ -18,9 +40,30 @@ class DeviceOrder(Protocol):
         """Note, on the caller's thread, what the caller has submitted so far. Returns at once."""
         ...
 
-    def after(self, mark: object) -> AbstractContextManager[None]:
-        """Run a block on this thread's own stream after the caller's mark; when it ends, its copies are done."""
+    def thread(self) -> AbstractContextManager[None]:
+        """Make this thread a submission thread: its work goes to the order's own stream."""
         ...
+
+    def after(self, mark: object) -> AbstractContextManager[None]:
+        """Run a block after the caller's mark; when it ends, whatever it started is done."""
+        ...
+
+    def point(self) -> Point:
+        """Return the point behind what was submitted so far."""
+        ...
+
+
+class _Past:
+    """A point that is always reached."""
+
+    def reached(self) -> bool:
+        return True
+
+    def wait(self, expected_s: float) -> None:
+        pass
+
+    def order(self) -> None:
+        pass
 
 
 class CpuOrder:
@@ -30,29 +73,87 @@ class CpuOrder:
         return None
 
     @contextmanager
+    def thread(self) -> Iterator[None]:
+        yield
+
+    @contextmanager
     def after(self, mark: object) -> Iterator[None]:
         yield
 
+    def point(self) -> Point:
+        return _PAST
+
+
+_PAST = _Past()
+
 
 class AcceleratorOrder:
-    """A device with streams and events in torch's own interface (cuda, xpu, or a vendor's module)."""
+    """A device with streams and events in torch's own interface (cuda, xpu, or a vendor's module).
 
-    def __init__(self, device: torch.device) -> None:
+    `module` is torch's module of the device. Marks and points are events used again and again: one that is recorded anew
+    makes a late reader wait longer, never too short.
+    """
+
+    def __init__(self, device: torch.device, module: StreamModule | None = None) -> None:
         self._device = device
-        self._module: Any = torch.get_device_module(device)
-        self._stream: Any = self._module.Stream(device=device)
+        self._module: Any = torch.get_device_module(device) if module is None else module
+        self._stream: Any = new_stream(self._module, device)
+        self._marks: deque[Any] = deque()
+        self._points: deque[_EventPoint] = deque()
 
     def mark(self) -> object:
-        return self._module.current_stream(self._device).record_event()
+        event = self._marks.popleft() if self._marks else new_event(self._module)
+        event.record(self._module.current_stream(self._device))
+        return event
+
+    @contextmanager
+    def thread(self) -> Iterator[None]:
+        with self._module.stream(self._stream):
+            yield
 
     @contextmanager
     def after(self, mark: object) -> Iterator[None]:
         self._stream.wait_event(mark)
         try:
-            with self._module.stream(self._stream):
-                yield
+            yield
         finally:  # a failed copy may have left others moving: the slots are given back only when nothing moves
             self._stream.synchronize()
+            self._marks.append(mark)
+
+    def point(self) -> Point:
+        point = (
+            self._points.popleft()
+            if len(self._points) > _POINTS_A_TRANSFER
+            else _EventPoint(self._module, self._device)
+        )
+        self._points.append(point)
+        point.record(self._stream)
+        return point
+
+
+# Points are used again only when this many newer ones exist: more than a transfer has layer groups.
+_POINTS_A_TRANSFER = 1024
+
+
+class _EventPoint:
+    """Two events at one point: one to spin on, one to sleep on."""
+
+    def __init__(self, module: StreamModule, device: torch.device) -> None:
+        self._module, self._device = module, device
+        self._event, self._sleeping = new_event(module), new_event(module, sleeping=True)
+
+    def record(self, stream: Any) -> None:
+        self._event.record(stream)
+        self._sleeping.record(stream)
+
+    def reached(self) -> bool:
+        return bool(self._event.query())
+
+    def wait(self, expected_s: float) -> None:
+        (self._event if expected_s < _SPIN_S else self._sleeping).synchronize()
+
+    def order(self) -> None:
+        self._module.current_stream(self._device).wait_event(self._event)
 
 
 def device_order(device: torch.device) -> DeviceOrder:

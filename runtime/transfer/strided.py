@@ -1,0 +1,293 @@
+"""The `strided` copy backend: rows of a layer group into staging in device memory, then one scatter kernel; back alike.
+
+    load     copy stream     rows -> buffer 0 | rows -> buffer 1 | rows -> buffer 0 (after its scatter) | ...
+             kernel stream                    | scatter 0        | scatter 1        | ...
+    backup   kernel stream   gather -> 0 | gather -> 1 | ...
+             copy stream                 | 0 -> rows   | 1 -> rows | ...
+
+The kernel stream is the submission thread's own (`device.py`), so what waits for it waits for whole pages. The copy
+engines do the moving: compute keeps its multiprocessors but for the short kernel. Whatever the layout and wherever the
+slots are, the link sees wide rows. Measured on one H200: docs/facts.md#h200-groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from hicachectl.runtime.layout import Backend, Layout
+from hicachectl.runtime.memory.device_pool import DevicePool
+from hicachectl.runtime.memory.host_pool import HostPool
+from hicachectl.runtime.memory.slots import Slots
+from hicachectl.runtime.transfer.backends import Direction, Step, Submitted
+from hicachectl.runtime.transfer.cuda_runtime import CudaRuntime
+from hicachectl.runtime.transfer.groups import even_parts, merged, planes_that_fit
+from hicachectl.runtime.transfer.host_rows import HostRows, StagingSteps, in_host_order
+from hicachectl.runtime.transfer.movers import Mover, Side, word_bytes
+from hicachectl.runtime.transfer.options import StagingOptions
+from hicachectl.runtime.transfer.staging import SlotTable, Staging
+from hicachectl.runtime.transfer.streams import StreamModule, new_event, new_stream
+
+__all__ = ["StridedBackend"]
+
+# Pieces of a batched copy from this size on reach the link's rate; below, host to device falls off
+# (docs/facts.md#h200-segments).
+_LEAST_PIECE_BYTES = 64 << 10
+# A 2-D copy a page pays its submission from about this size on.
+_LEAST_2D_BYTES = 512 << 10
+
+
+class StridedBackend:
+    """Copies through staging. `streams` is torch's module of the device (`torch.cuda`).
+
+    `allocate` makes device memory, `allocate_pinned` registered host memory, both of so many bytes. `notes` says what was
+    not as asked.
+    """
+
+    kind = Backend.STRIDED
+
+    def __init__(
+        self,
+        runtime: CudaRuntime,
+        mover: Mover,
+        streams: StreamModule,
+        options: StagingOptions,
+        *,
+        allocate: Callable[[int, torch.device], torch.Tensor],
+        allocate_pinned: Callable[[int], torch.Tensor],
+    ) -> None:
+        self._runtime = runtime
+        self._mover = mover
+        self._streams = streams
+        self._options = options
+        self._allocate = allocate
+        self._allocate_pinned = allocate_pinned
+        self._lanes: dict[Direction, _Lane] = {}
+        self.notes: list[str] = []
+
+    def prepare(self, direction: Direction, device_pool: DevicePool, host_pool: HostPool, n_planes: int) -> None:
+        lane = self._lanes.get(direction)
+        if lane is not None and lane.device_pool is device_pool and lane.host_pool is host_pool:
+            return
+        self._lanes[direction] = self._open_lane(direction, device_pool, host_pool)
+
+    @property
+    def staging_bytes(self) -> int:
+        """Bytes of device memory held as staging."""
+        return sum(lane.staging.n_bytes for lane in self._lanes.values())
+
+    def copy(
+        self,
+        direction: Direction,
+        device_pool: DevicePool,
+        host_pool: HostPool,
+        device_slots: Slots,
+        host_slots: Slots,
+        planes: range,
+    ) -> Submitted:
+        self.prepare(direction, device_pool, host_pool, len(planes))
+        return _copy_all(_Work(self._lanes[direction], device_slots, host_slots, [(planes, None)]))
+
+    def begin(
+        self,
+        direction: Direction,
+        device_pool: DevicePool,
+        host_pool: HostPool,
+        device_slots: Slots,
+        host_slots: Slots,
+        layer_groups: Sequence[int],
+    ) -> _Work:
+        self.prepare(direction, device_pool, host_pool, device_pool.geometry.n_planes)
+        return _Work(self._lanes[direction], device_slots, host_slots, layer_groups)
+
+    def _open_lane(self, direction: Direction, device_pool: DevicePool, host_pool: HostPool) -> _Lane:
+        geometry, device = device_pool.geometry, device_pool.device
+        word, dtype = word_bytes(host_pool.map.row_bytes)
+        most = max(geometry.chunk_bytes, min(self._options.buffer_bytes, device_pool.n_bytes))
+        least = min(most, max(geometry.chunk_bytes, 1 << 20))
+        least, most = (-(-n // word) * word for n in (least, most))
+        staging = Staging(
+            self._options.n_buffers,
+            most,
+            least,
+            dtype,
+            lambda n: self._allocate(n, device),
+            lambda: new_event(self._streams),
+        )
+        if staging.reason is not None:
+            self.notes.append(staging.reason)
+        n_slots = device_pool.n_slots
+        table = SlotTable(
+            self._allocate_pinned(n_slots * 4).view(torch.int32),
+            self._allocate(n_slots * 4, device).view(torch.int32),
+            new_event(self._streams),
+        )
+        return _Lane(
+            direction,
+            device_pool,
+            host_pool,
+            self._runtime,
+            self._mover,
+            self._streams,
+            self._options,
+            staging,
+            table,
+            dtype,
+        )
+
+
+class _Lane:
+    """What one direction keeps from transfer to transfer."""
+
+    def __init__(
+        self,
+        direction: Direction,
+        device_pool: DevicePool,
+        host_pool: HostPool,
+        runtime: CudaRuntime,
+        mover: Mover,
+        streams: StreamModule,
+        options: StagingOptions,
+        staging: Staging,
+        table: SlotTable,
+        word: torch.dtype,
+    ) -> None:
+        self.up = direction is Direction.LOAD
+        self.device_pool, self.host_pool = device_pool, host_pool
+        self.runtime, self.mover, self.streams, self.options = runtime, mover, streams, options
+        self.staging, self.table = staging, table
+        self.copies = new_stream(streams, device_pool.device)
+        self.copied = new_event(streams)
+        self.pool_words = device_pool.tensor.view(-1).view(word)
+        self.rows = HostRows(runtime, host_pool.map, host_pool.array.ctypes.data, device_pool.n_slots)
+        rows_a_chunk = host_pool.map.rows_a_chunk
+        self.plane_rows, self.page_rows = device_pool.n_slots * rows_a_chunk, rows_a_chunk
+        streams.current_stream(device_pool.device).synchronize()  # what was allocated is also zeroed
+        runtime.try_batch(self.staging.take().address, host_pool.array.ctypes.data, self.copies.cuda_stream)
+        self.copies.synchronize()
+
+
+class _Work:
+    """One transfer on its way through the staging of its direction."""
+
+    def __init__(
+        self,
+        lane: _Lane,
+        device_slots: Slots,
+        host_slots: Slots,
+        groups: Sequence[int] | Sequence[tuple[range, int | None]],
+    ) -> None:
+        self._lane = lane
+        self._kernels: Any = lane.streams.current_stream(lane.device_pool.device)
+        order = in_host_order(host_slots)
+        if order is not None:
+            device_slots, host_slots = device_slots[order], host_slots[order]
+        lane.rows.open(host_slots)
+        self.n_pages = int(host_slots.size)
+        self._slots = lane.table.put(
+            device_slots,
+            lane.runtime.copy,
+            self._kernels.cuda_stream,
+            kernel_reads_host=lane.mover.reads_host,
+        )
+        self.steps = [step for planes, end in self._groups(groups) for step in self._steps(planes, end)]
+
+    def copy(self, step: Step) -> Submitted:
+        lane, kernels, copies = self._lane, self._kernels, self._lane.copies
+        buffer = lane.staging.take()
+        if lane.up:
+            if buffer.used:
+                copies.wait_event(buffer.emptied)
+            took = lane.rows.move(step.planes, step.start, step.end, buffer.address, copies.cuda_stream, up=True)
+            buffer.filled.record(copies)
+            kernels.wait_event(buffer.filled)
+            self._move(step, buffer.words)
+            buffer.emptied.record(kernels)
+        else:
+            if buffer.used:
+                kernels.wait_event(buffer.emptied)
+            self._move(step, buffer.words)
+            buffer.filled.record(kernels)
+            copies.wait_event(buffer.filled)
+            took = lane.rows.move(step.planes, step.start, step.end, buffer.address, copies.cuda_stream, up=False)
+            buffer.emptied.record(copies)
+        buffer.used = True
+        return Submitted(took.n_submissions + 1, took.n_segments)
+
+    def seal(self) -> None:
+        if not self._lane.up:  # a load ends with its scatter, a backup with its copies
+            self._lane.copied.record(self._lane.copies)
+            self._kernels.wait_event(self._lane.copied)
+
+    def close(self) -> None:
+        lane = self._lane
+        lane.copied.record(lane.copies)
+        self._kernels.wait_event(lane.copied)
+        lane.table.release(self._kernels)
+
+    def _move(self, step: Step, staging: torch.Tensor) -> None:
+        lane, host = self._lane, self._lane.host_pool.map
+        n_pages, n_planes = step.end - step.start, len(step.planes)
+        steps = StagingSteps(host, n_planes, n_pages)
+        near = Side(staging, 0, steps.page, steps.plane, steps.token)
+        pool = Side(
+            lane.pool_words,
+            step.planes.start * lane.plane_rows,
+            lane.page_rows,
+            lane.plane_rows,
+            1,
+            self._slots,
+            lane.device_pool.n_slots,
+        )
+        lane.mover.move(
+            *((near, pool) if lane.up else (pool, near)),
+            row_bytes=host.row_bytes,
+            first_page=step.start,
+            n_pages=n_pages,
+            n_planes=n_planes,
+            n_tokens=host.rows_a_chunk,
+        )
+
+    def _groups(self, groups: Sequence[int] | Sequence[tuple[range, int | None]]) -> Sequence[tuple[range, int | None]]:
+        """Turn layer counts into ranges of planes, joined until their rows are worth a submission."""
+        if not groups or isinstance(groups[0], tuple):
+            return groups  # type: ignore[return-value]
+        geometry, host = self._lane.device_pool.geometry, self._lane.host_pool.map
+        layer_bytes = geometry.kind.planes_per_layer * geometry.chunk_bytes
+        least_a_page = 0
+        if host.layout is not Layout.LAYER_FIRST and self._lane.rows.rows_are_pieces:
+            least_a_page = _LEAST_PIECE_BYTES if host.rows_a_chunk == 1 else _LEAST_2D_BYTES
+        sizes = merged(groups, self.n_pages * layer_bytes, self._lane.options.least_group_bytes)  # type: ignore[arg-type]
+        sizes = merged(sizes, layer_bytes, min(least_a_page, geometry.page_bytes))
+        found: list[tuple[range, int | None]] = []
+        first = 0
+        for size in sizes:
+            found.append((geometry.planes_of(first, first + size), first + size))
+            first += size
+        return found
+
+    def _steps(self, planes: range, end_layer: int | None) -> list[Step]:
+        """Cut a group by pages, and by planes where not even one page fits a buffer."""
+        chunk, buffer_bytes = self._lane.device_pool.geometry.chunk_bytes, self._lane.staging.buffer_bytes
+        found: list[Step] = []
+        for some in planes_that_fit(planes, chunk, buffer_bytes):
+            for start, end in even_parts(self.n_pages, buffer_bytes // (len(some) * chunk)):
+                found.append(Step(some, start, end, None))
+        if found:
+            last = found[-1]
+            found[-1] = Step(last.planes, last.start, last.end, end_layer)
+        return found
+
+
+def _copy_all(work: _Work) -> Submitted:
+    n_submissions = n_segments = 0
+    try:
+        for step in work.steps:
+            took = work.copy(step)
+            n_submissions += took.n_submissions
+            n_segments += took.n_segments
+    finally:
+        work.close()
+    return Submitted(n_submissions, n_segments)
