@@ -13,6 +13,7 @@ from hicachectl.runtime.layout import Backend, Layout, require_compatible
 from hicachectl.runtime.memory.device_pool import DevicePool
 from hicachectl.runtime.memory.host_pool import HostPool
 from hicachectl.runtime.memory.slots import Slots
+from hicachectl.runtime.transfer.groups import group_planes
 from hicachectl.runtime.transfer.options import StagingOptions
 
 __all__ = ["CopyBackend", "Direction", "PipelinedBackend", "Step", "Submitted", "Work", "begin", "make_backend"]
@@ -129,12 +130,9 @@ class _WholeGroups:
     ) -> None:
         self._copy = backend.copy
         self._ends = (direction, device_pool, host_pool, device_slots, host_slots)
-        self._steps: list[Step] = []
-        first = 0
-        for size in layer_groups:
-            planes = device_pool.geometry.planes_of(first, first + size)
-            self._steps.append(Step(planes, 0, int(device_slots.size), first + size))
-            first += size
+        n_pages = int(device_slots.size)
+        groups = group_planes(device_pool.geometry, layer_groups)
+        self._steps = [Step(planes, 0, n_pages, end) for planes, end in groups]
 
     @property
     def steps(self) -> Sequence[Step]:
@@ -185,6 +183,10 @@ def make_backend(
         from hicachectl.runtime.transfer.torch_index import TorchIndexBackend
 
         return TorchIndexBackend()
+    if kind is Backend.DIRECT and device.type != "cuda":
+        from hicachectl.runtime.transfer.straight import DirectBackend
+
+        return DirectBackend()
     from hicachectl.runtime.transfer.cuda_backends import make_cuda_backend
 
     return make_cuda_backend(kind, options or StagingOptions())

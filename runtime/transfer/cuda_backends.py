@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import torch
 
-from hicachectl.errors import UsageError
 from hicachectl.runtime.layout import Backend
 from hicachectl.runtime.transfer.backends import CopyBackend
-from hicachectl.runtime.transfer.cuda_runtime import find_cuda_runtime
+from hicachectl.runtime.transfer.cuda_runtime import CudaRuntime, find_cuda_runtime
 from hicachectl.runtime.transfer.movers import make_mover
 from hicachectl.runtime.transfer.options import StagingOptions
+from hicachectl.runtime.transfer.straight import BatchBackend, DirectBackend
 from hicachectl.runtime.transfer.strided import StridedBackend
+from hicachectl.runtime.transfer.uva import UvaBackend
 
 __all__ = ["make_cuda_backend"]
 
 
 def make_cuda_backend(kind: Backend, options: StagingOptions) -> CopyBackend:
     """Build `strided`, `batch`, `direct` or `uva` for this process's CUDA. Raises Unsupported or UsageError with the reason."""
-    if kind is not Backend.STRIDED:
-        raise UsageError(f"copy backend {kind.value} is not there yet", hint="use strided or torch")
     runtime = find_cuda_runtime()
+    if kind is Backend.BATCH:
+        _try_batch(runtime)
+        return BatchBackend(runtime, torch.cuda)
+    if kind is Backend.DIRECT:
+        return DirectBackend(runtime, torch.cuda)
     mover, _ = make_mover(options.kernel)
-    return StridedBackend(runtime, mover, torch.cuda, options, allocate=_on_device, allocate_pinned=_pinned)
+    make = StridedBackend if kind is Backend.STRIDED else UvaBackend
+    return make(runtime, mover, torch.cuda, options, allocate=_on_device, allocate_pinned=_pinned)
+
+
+def _try_batch(runtime: CudaRuntime) -> None:
+    """Find out, with 4 bytes, whether the driver can do what the library offers."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        runtime.try_batch(_on_device(4, torch.device("cuda")).data_ptr(), _pinned(4).data_ptr(), stream.cuda_stream)
+        stream.synchronize()
 
 
 def _on_device(n_bytes: int, device: torch.device) -> torch.Tensor:

@@ -25,6 +25,8 @@ _STREAM_ORDER = 1  # cudaMemcpySrcAccessOrderStream
 _PORTABLE_MAPPED = 1 | 2  # cudaHostRegisterPortable | cudaHostRegisterMapped
 _BATCH_SINCE, _NO_FAIL_INDEX_SINCE = 12080, 13000
 
+# Where torch is linked with its own copy, a second library of the same major shares the device's primary context.
+_NAMES = ("libcudart.so.13", "libcudart.so.12")
 # Values of cudaError (driver_types.h): the device or its context is of no more use, memory is short, the call is unknown.
 _LOST = {46, 214, 219, 220, 304, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999}
 _NO_MEMORY = 2
@@ -155,8 +157,8 @@ class CudaRuntime:
         )
 
 
-def find_cuda_runtime(maps: Path = Path("/proc/self/maps"), names: Iterable[str] = ()) -> CudaRuntime:
-    """Return the CUDA runtime this process has loaded (torch loads one), or one of `names` that can be loaded.
+def find_cuda_runtime(maps: Path = Path("/proc/self/maps"), names: Iterable[str] = _NAMES) -> CudaRuntime:
+    """Return the CUDA runtime this process has loaded (torch loads one), else the first of `names` that can be loaded.
 
     Loading is by the path found in `maps`, so that the same library, with the same state, is used. Raises Unsupported.
     """
@@ -165,7 +167,7 @@ def find_cuda_runtime(maps: Path = Path("/proc/self/maps"), names: Iterable[str]
         paths = {line.split(maxsplit=5)[-1] for line in maps.read_text(encoding="utf-8").splitlines() if "/" in line}
         found = sorted(path for path in paths if Path(path).name.startswith("libcudart"))
     tried = []
-    for name in (*found, *names, "libcudart.so.13", "libcudart.so.12"):
+    for name in (*found, *names):
         try:
             return CudaRuntime(ctypes.CDLL(name), name)
         except OSError as error:

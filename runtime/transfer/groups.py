@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hicachectl.errors import CapacityError
+from hicachectl.runtime.geometry import KVGeometry
 
-__all__ = ["even_parts", "layer_groups", "merged", "planes_that_fit"]
+__all__ = ["even_parts", "group_planes", "layer_groups", "merged", "planes_that_fit"]
 
 _GROUPS_AFTER_THE_FIRST = 6
 
@@ -52,6 +53,16 @@ def merged(groups: Sequence[int], layer_bytes: int, least_bytes: int) -> tuple[i
     if held:
         found[-1:] = [found[-1] + held] if found else [held]
     return tuple(found)
+
+
+def group_planes(geometry: KVGeometry, groups: Sequence[int]) -> list[tuple[range, int]]:
+    """Return of each layer group its planes and the layer it ends before. Pure."""
+    found = []
+    first = 0
+    for size in groups:
+        found.append((geometry.planes_of(first, first + size), first + size))
+        first += size
+    return found
 
 
 def even_parts(n: int, most: int) -> Iterator[tuple[int, int]]:

@@ -23,12 +23,13 @@ from hicachectl.runtime.memory.host_pool import HostPool
 from hicachectl.runtime.memory.slots import Slots
 from hicachectl.runtime.transfer.backends import Direction, Step, Submitted
 from hicachectl.runtime.transfer.cuda_runtime import CudaRuntime
-from hicachectl.runtime.transfer.groups import even_parts, merged, planes_that_fit
+from hicachectl.runtime.transfer.groups import even_parts, group_planes, merged, planes_that_fit
 from hicachectl.runtime.transfer.host_rows import HostRows, StagingSteps, in_host_order
 from hicachectl.runtime.transfer.movers import Mover, Side, word_bytes
 from hicachectl.runtime.transfer.options import StagingOptions
 from hicachectl.runtime.transfer.staging import SlotTable, Staging
 from hicachectl.runtime.transfer.streams import StreamModule, new_event, new_stream
+from hicachectl.runtime.transfer.work import copy_all
 
 __all__ = ["StridedBackend"]
 
@@ -42,8 +43,7 @@ _LEAST_2D_BYTES = 512 << 10
 class StridedBackend:
     """Copies through staging. `streams` is torch's module of the device (`torch.cuda`).
 
-    `allocate` makes device memory, `allocate_pinned` registered host memory, both of so many bytes. `notes` says what was
-    not as asked.
+    `allocate` makes device memory, `allocate_pinned` registered host memory, both of so many bytes.
     """
 
     kind = Backend.STRIDED
@@ -65,13 +65,17 @@ class StridedBackend:
         self._allocate = allocate
         self._allocate_pinned = allocate_pinned
         self._lanes: dict[Direction, _Lane] = {}
-        self.notes: list[str] = []
 
     def prepare(self, direction: Direction, device_pool: DevicePool, host_pool: HostPool, n_planes: int) -> None:
         lane = self._lanes.get(direction)
         if lane is not None and lane.device_pool is device_pool and lane.host_pool is host_pool:
             return
         self._lanes[direction] = self._open_lane(direction, device_pool, host_pool)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was not as asked, with its reason."""
+        return tuple(dict.fromkeys(note for lane in self._lanes.values() for note in lane.notes))
 
     @property
     def staging_bytes(self) -> int:
@@ -88,7 +92,7 @@ class StridedBackend:
         planes: range,
     ) -> Submitted:
         self.prepare(direction, device_pool, host_pool, len(planes))
-        return _copy_all(_Work(self._lanes[direction], device_slots, host_slots, [(planes, None)]))
+        return copy_all(_Work(self._lanes[direction], device_slots, host_slots, planes))
 
     def begin(
         self,
@@ -116,8 +120,6 @@ class StridedBackend:
             lambda n: self._allocate(n, device),
             lambda: new_event(self._streams),
         )
-        if staging.reason is not None:
-            self.notes.append(staging.reason)
         n_slots = device_pool.n_slots
         table = SlotTable(
             self._allocate_pinned(n_slots * 4).view(torch.int32),
@@ -165,8 +167,11 @@ class _Lane:
         rows_a_chunk = host_pool.map.rows_a_chunk
         self.plane_rows, self.page_rows = device_pool.n_slots * rows_a_chunk, rows_a_chunk
         streams.current_stream(device_pool.device).synchronize()  # what was allocated is also zeroed
-        runtime.try_batch(self.staging.take().address, host_pool.array.ctypes.data, self.copies.cuda_stream)
+        no_batch = runtime.try_batch(self.staging.take().address, host_pool.array.ctypes.data, self.copies.cuda_stream)
         self.copies.synchronize()
+        self.notes = [f"scattered pages move with a copy each: no batched copy, {no_batch}"] if no_batch else []
+        if staging.reason is not None:
+            self.notes.append(staging.reason)
 
 
 class _Work:
@@ -177,8 +182,9 @@ class _Work:
         lane: _Lane,
         device_slots: Slots,
         host_slots: Slots,
-        groups: Sequence[int] | Sequence[tuple[range, int | None]],
+        wanted: Sequence[int] | range,
     ) -> None:
+        """`wanted` are the layer groups of a transfer, or the planes that move in one."""
         self._lane = lane
         self._kernels: Any = lane.streams.current_stream(lane.device_pool.device)
         order = in_host_order(host_slots)
@@ -192,7 +198,7 @@ class _Work:
             self._kernels.cuda_stream,
             kernel_reads_host=lane.mover.reads_host,
         )
-        self.steps = [step for planes, end in self._groups(groups) for step in self._steps(planes, end)]
+        self.steps = [step for planes, end in self._groups(wanted) for step in self._steps(planes, end)]
 
     def copy(self, step: Step) -> Submitted:
         lane, kernels, copies = self._lane, self._kernels, self._lane.copies
@@ -250,23 +256,18 @@ class _Work:
             n_tokens=host.rows_a_chunk,
         )
 
-    def _groups(self, groups: Sequence[int] | Sequence[tuple[range, int | None]]) -> Sequence[tuple[range, int | None]]:
+    def _groups(self, wanted: Sequence[int] | range) -> Sequence[tuple[range, int | None]]:
         """Turn layer counts into ranges of planes, joined until their rows are worth a submission."""
-        if not groups or isinstance(groups[0], tuple):
-            return groups  # type: ignore[return-value]
+        if isinstance(wanted, range):
+            return [(wanted, None)]
         geometry, host = self._lane.device_pool.geometry, self._lane.host_pool.map
         layer_bytes = geometry.kind.planes_per_layer * geometry.chunk_bytes
         least_a_page = 0
         if host.layout is not Layout.LAYER_FIRST and self._lane.rows.rows_are_pieces:
             least_a_page = _LEAST_PIECE_BYTES if host.rows_a_chunk == 1 else _LEAST_2D_BYTES
-        sizes = merged(groups, self.n_pages * layer_bytes, self._lane.options.least_group_bytes)  # type: ignore[arg-type]
+        sizes = merged(wanted, self.n_pages * layer_bytes, self._lane.options.least_group_bytes)
         sizes = merged(sizes, layer_bytes, min(least_a_page, geometry.page_bytes))
-        found: list[tuple[range, int | None]] = []
-        first = 0
-        for size in sizes:
-            found.append((geometry.planes_of(first, first + size), first + size))
-            first += size
-        return found
+        return group_planes(geometry, sizes)
 
     def _steps(self, planes: range, end_layer: int | None) -> list[Step]:
         """Cut a group by pages, and by planes where not even one page fits a buffer."""
@@ -279,15 +280,3 @@ class _Work:
             last = found[-1]
             found[-1] = Step(last.planes, last.start, last.end, end_layer)
         return found
-
-
-def _copy_all(work: _Work) -> Submitted:
-    n_submissions = n_segments = 0
-    try:
-        for step in work.steps:
-            took = work.copy(step)
-            n_submissions += took.n_submissions
-            n_segments += took.n_segments
-    finally:
-        work.close()
-    return Submitted(n_submissions, n_segments)

@@ -253,8 +253,11 @@ class QueuedMover:
         self._inner = inner if inner is not None else TorchMover()
         self.kind, self.reads_host = self._inner.kind, True
         self.programs: set[int | None] = set()
+        self.fail: Exception | None = None
 
     def move(self, source: Any, target: Any, **counts: Any) -> None:
+        if self.fail is not None:
+            raise self.fail
         self.programs.add(counts.get("programs"))
         self._cuda.enqueue(self._cuda.current_stream(), lambda: self._inner.move(source, target, **counts))
 
