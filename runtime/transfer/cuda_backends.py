@@ -10,6 +10,7 @@ from hicachectl.runtime.transfer.cuda_runtime import CudaRuntime, find_cuda_runt
 from hicachectl.runtime.transfer.movers import make_mover
 from hicachectl.runtime.transfer.options import StagingOptions
 from hicachectl.runtime.transfer.straight import BatchBackend, DirectBackend
+from hicachectl.runtime.transfer.streams import new_stream
 from hicachectl.runtime.transfer.strided import StridedBackend
 from hicachectl.runtime.transfer.uva import UvaBackend
 
@@ -31,7 +32,7 @@ def make_cuda_backend(kind: Backend, options: StagingOptions) -> CopyBackend:
 
 def _try_batch(runtime: CudaRuntime) -> None:
     """Find out, with 4 bytes, whether the driver can do what the library offers."""
-    stream = torch.cuda.Stream()
+    stream = new_stream(torch.cuda, torch.device("cuda"))
     with torch.cuda.stream(stream):
         runtime.try_batch(_on_device(4, torch.device("cuda")).data_ptr(), _pinned(4).data_ptr(), stream.cuda_stream)
         stream.synchronize()

@@ -34,6 +34,10 @@ from hicachectl.runtime.transfer.device import DeviceOrder, Point, device_order
 __all__ = ["DirectionCounters", "EngineState", "Transfer", "TransferEngine"]
 
 
+# How often a waiter that has seen the last byte arrive lets the submission thread finish before it sleeps.
+_YIELDS = 200
+
+
 class EngineState(Enum):
     """RUNNING takes transfers, CLOSING finishes those it has, CLOSED has joined its threads."""
 
@@ -90,6 +94,7 @@ class Transfer:
         self._ready_layers = 0
         self._points: list[tuple[int, Point]] = []
         self._submitted = False
+        self._soon: Point | None = None
         self._changed = Condition(Lock())
 
     @property
@@ -108,8 +113,27 @@ class Transfer:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it has ended and say whether it has; then read `error`."""
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
-            return self._changed.wait_for(lambda: self._done, timeout_s)
+            self._changed.wait_for(lambda: self._done or self._soon is not None, timeout_s)
+            soon = self._soon
+            if self._done or soon is None:
+                return self._done
+        self._look_at(soon)
+        with self._changed:
+            left_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
+            return self._changed.wait_for(lambda: self._done, left_s)
+
+    def _look_at(self, last: Point) -> None:
+        """Wait for the device itself when that takes less time than being woken by the submission thread."""
+        try:
+            last.wait(0.0)
+        except RuntimeError:
+            return  # the device failed: the submission thread says how
+        for _ in range(_YIELDS):
+            if self._done:
+                return
+            time.sleep(0)
 
     def wait_layer(self, layer: int, timeout_s: float | None = None) -> bool:
         """Wait until the bytes of `layer`, in all pages, are there and say whether they are.
@@ -147,9 +171,9 @@ class Transfer:
             self._points.append((end_layer, point))
             self._changed.notify_all()
 
-    def _all_submitted(self) -> None:
+    def _all_submitted(self, soon: Point | None) -> None:
         with self._changed:
-            self._submitted = True
+            self._submitted, self._soon = True, soon
             self._changed.notify_all()
 
     def _layers_ready(self, end_layer: int) -> None:
@@ -313,7 +337,7 @@ class TransferEngine:
         with self._orders[direction].after(transfer._mark):
             self._submit(transfer, groups, progress)
             transfer.submit_s = self._clock() - start_s
-            transfer._all_submitted()
+            transfer._all_submitted(progress.soon())
             if direction is Direction.LOAD and self._loads_first is not None:
                 self._loads_first.submitted(transfer)
             progress.finish()
@@ -393,6 +417,13 @@ class _Progress:
         """Tell of the groups whose bytes are there. Does not wait."""
         while self._under_way and self._under_way[0][1].reached():
             self._arrived()
+
+    def soon(self) -> Point | None:
+        """Return the last point, when all groups should be there within a millisecond; a waiter then looks itself."""
+        n_bytes = sum(n for *_, n in self._under_way)
+        if not self._under_way or n_bytes > self._GUESSED_BYTES_PER_S * 1e-3:
+            return None
+        return self._under_way[-1][1]
 
     def finish(self) -> None:
         """Wait for all groups."""

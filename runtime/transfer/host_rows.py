@@ -26,6 +26,8 @@ _PIECES_A_2D_COPY = 12
 # The pitch of a 2-D copy is at most this (cudaDeviceProp::memPitch, NVIDIA CUDA Runtime API).
 _MOST_PITCH = 2**31 - 1
 
+_NO_RUNS: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+
 Words = NDArray[np.int64]  # addresses of this process are below 2^63
 
 
@@ -78,7 +80,7 @@ class HostRows:
         if n > self._far.size:
             self._grow(n)
         self._slots = host_slots.astype(np.int64)
-        self._runs = np.flatnonzero(np.diff(self._slots) != 1) + 1
+        self._runs = _NO_RUNS if n == 1 else np.flatnonzero(np.diff(self._slots) != 1) + 1
         self._planes = range(0)
 
     @property

@@ -38,6 +38,7 @@ __all__ = ["StridedBackend"]
 _LEAST_PIECE_BYTES = 64 << 10
 # A 2-D copy a page pays its submission from about this size on.
 _LEAST_2D_BYTES = 512 << 10
+_MOST_KEPT_STEPS = 256
 
 
 class StridedBackend:
@@ -167,11 +168,48 @@ class _Lane:
         rows_a_chunk = host_pool.map.rows_a_chunk
         self.plane_rows, self.page_rows = device_pool.n_slots * rows_a_chunk, rows_a_chunk
         streams.current_stream(device_pool.device).synchronize()  # what was allocated is also zeroed
+        self._steps: dict[tuple[object, ...], list[Step]] = {}
         no_batch = runtime.try_batch(self.staging.take().address, host_pool.array.ctypes.data, self.copies.cuda_stream)
         self.copies.synchronize()
         self.notes = [f"scattered pages move with a copy each: no batched copy, {no_batch}"] if no_batch else []
         if staging.reason is not None:
             self.notes.append(staging.reason)
+
+    def steps(self, wanted: Sequence[int] | range, n_pages: int) -> Sequence[Step]:
+        """Return the steps of a transfer; they depend on few things, so they are kept."""
+        key = (tuple(wanted), isinstance(wanted, range), n_pages, self.rows.rows_are_pieces)
+        found = self._steps.get(key)
+        if found is None:
+            if len(self._steps) >= _MOST_KEPT_STEPS:
+                self._steps.clear()
+            groups = self._groups(wanted, n_pages)
+            found = self._steps[key] = [step for planes, end in groups for step in self._cut(planes, end, n_pages)]
+        return found
+
+    def _groups(self, wanted: Sequence[int] | range, n_pages: int) -> Sequence[tuple[range, int | None]]:
+        """Turn layer counts into ranges of planes, joined until their rows are worth a submission."""
+        if isinstance(wanted, range):
+            return [(wanted, None)]
+        geometry, host = self.device_pool.geometry, self.host_pool.map
+        layer_bytes = geometry.kind.planes_per_layer * geometry.chunk_bytes
+        least_a_page = 0
+        if host.layout is not Layout.LAYER_FIRST and self.rows.rows_are_pieces:
+            least_a_page = _LEAST_PIECE_BYTES if host.rows_a_chunk == 1 else _LEAST_2D_BYTES
+        sizes = merged(wanted, n_pages * layer_bytes, self.options.least_group_bytes)
+        sizes = merged(sizes, layer_bytes, min(least_a_page, geometry.page_bytes))
+        return group_planes(geometry, sizes)
+
+    def _cut(self, planes: range, end_layer: int | None, n_pages: int) -> list[Step]:
+        """Cut a group by pages, and by planes where not even one page fits a buffer."""
+        chunk, buffer_bytes = self.device_pool.geometry.chunk_bytes, self.staging.buffer_bytes
+        found: list[Step] = []
+        for some in planes_that_fit(planes, chunk, buffer_bytes):
+            for start, end in even_parts(n_pages, buffer_bytes // (len(some) * chunk)):
+                found.append(Step(some, start, end, None))
+        if found:
+            last = found[-1]
+            found[-1] = Step(last.planes, last.start, last.end, end_layer)
+        return found
 
 
 class _Work:
@@ -191,14 +229,9 @@ class _Work:
         if order is not None:
             device_slots, host_slots = device_slots[order], host_slots[order]
         lane.rows.open(host_slots)
-        self.n_pages = int(host_slots.size)
-        self._slots = lane.table.put(
-            device_slots,
-            lane.runtime.copy,
-            self._kernels.cuda_stream,
-            kernel_reads_host=lane.mover.reads_host,
-        )
-        self.steps = [step for planes, end in self._groups(wanted) for step in self._steps(planes, end)]
+        self._device_slots = device_slots
+        self._slots: torch.Tensor | None = None
+        self.steps = lane.steps(wanted, int(host_slots.size))
 
     def copy(self, step: Step) -> Submitted:
         lane, kernels, copies = self._lane, self._kernels, self._lane.copies
@@ -231,10 +264,14 @@ class _Work:
         lane = self._lane
         lane.copied.record(lane.copies)
         self._kernels.wait_event(lane.copied)
-        lane.table.release(self._kernels)
+        if self._slots is not None:
+            lane.table.release(self._kernels)
 
     def _move(self, step: Step, staging: torch.Tensor) -> None:
         lane, host = self._lane, self._lane.host_pool.map
+        if self._slots is None:  # not before the first copy of a load: it needs none, and is under way meanwhile
+            stream, reads_host = self._kernels.cuda_stream, lane.mover.reads_host
+            self._slots = lane.table.put(self._device_slots, lane.runtime.copy, stream, kernel_reads_host=reads_host)
         n_pages, n_planes = step.end - step.start, len(step.planes)
         steps = StagingSteps(host, n_planes, n_pages)
         near = Side(staging, 0, steps.page, steps.plane, steps.token)
@@ -255,28 +292,3 @@ class _Work:
             n_planes=n_planes,
             n_tokens=host.rows_a_chunk,
         )
-
-    def _groups(self, wanted: Sequence[int] | range) -> Sequence[tuple[range, int | None]]:
-        """Turn layer counts into ranges of planes, joined until their rows are worth a submission."""
-        if isinstance(wanted, range):
-            return [(wanted, None)]
-        geometry, host = self._lane.device_pool.geometry, self._lane.host_pool.map
-        layer_bytes = geometry.kind.planes_per_layer * geometry.chunk_bytes
-        least_a_page = 0
-        if host.layout is not Layout.LAYER_FIRST and self._lane.rows.rows_are_pieces:
-            least_a_page = _LEAST_PIECE_BYTES if host.rows_a_chunk == 1 else _LEAST_2D_BYTES
-        sizes = merged(wanted, self.n_pages * layer_bytes, self._lane.options.least_group_bytes)
-        sizes = merged(sizes, layer_bytes, min(least_a_page, geometry.page_bytes))
-        return group_planes(geometry, sizes)
-
-    def _steps(self, planes: range, end_layer: int | None) -> list[Step]:
-        """Cut a group by pages, and by planes where not even one page fits a buffer."""
-        chunk, buffer_bytes = self._lane.device_pool.geometry.chunk_bytes, self._lane.staging.buffer_bytes
-        found: list[Step] = []
-        for some in planes_that_fit(planes, chunk, buffer_bytes):
-            for start, end in even_parts(self.n_pages, buffer_bytes // (len(some) * chunk)):
-                found.append(Step(some, start, end, None))
-        if found:
-            last = found[-1]
-            found[-1] = Step(last.planes, last.start, last.end, end_layer)
-        return found
