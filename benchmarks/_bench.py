@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -108,11 +108,11 @@ def environment() -> dict[str, Any]:
 
 
 def report(
-    name: str, method: str, rows: Sequence[Row], options: argparse.Namespace, more: dict[str, Any] | None = None
+    name: str, method: str, rows: Sequence[Row], options: argparse.Namespace, more: Mapping[str, Any] | None = None
 ) -> None:
     """Print the method and a table, and write the JSON file where one was asked for (whole, or not at all).
 
-    `more` goes into the record of where it ran.
+    `more` joins the record of where it ran: an accelerator, settings that were changed, and the like.
     """
     where = {**environment(), **(more or {})}
     print(f"{name}: {method}")

@@ -14,9 +14,11 @@ import torch
 from hicachectl.errors import HicacheError
 from hicachectl.runtime.geometry import KVGeometry
 from hicachectl.runtime.layout import Backend, Layout
+from hicachectl.runtime.memory.cuda_registrar import registrar_for
 from hicachectl.runtime.memory.device_pool import DevicePool
-from hicachectl.runtime.memory.host_pool import HostPool
+from hicachectl.runtime.memory.host_pool import HostPool, map_pool
 from hicachectl.runtime.memory.slots import Slots
+from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.transfer.backends import make_backend
 from hicachectl.runtime.transfer.engine import Transfer, TransferEngine
 from hicachectl.runtime.transfer.options import StagingOptions
@@ -55,12 +57,12 @@ class Rig:
         self.case, self.device = case, device
         n_slots = 2 * case.n_pages + 8
         self.device_pool = DevicePool(case.geometry, n_slots, device)
-        self.host_pool = HostPool(case.geometry, n_slots, case.layout)
+        spec = MappingSpec(must_register=device.type == "cuda")
+        registrar = registrar_for(device.type, device.index or 0)
+        memory = map_pool(case.geometry, n_slots, case.layout, spec, registrar=registrar)
+        self.host_pool = HostPool(case.geometry, n_slots, case.layout, mapping=memory)
         rng = np.random.default_rng(seed)
         torch.manual_seed(seed)
-        self._registered: int | None = None
-        if device.type == "cuda":
-            self._register(self.host_pool.array.reshape(-1))
         self.device_pool.tensor.random_(0, 256)
         self.host_pool.tensor.view(-1).copy_(self.device_pool.tensor.view(-1))
         self.device_pool.tensor.zero_()
@@ -71,18 +73,9 @@ class Rig:
         self.backup_slots: tuple[Slots, Slots] = (down[n : 2 * n], up[n : 2 * n])
         """Device and host slots of a backup: no slot of a load."""
 
-    def _register(self, flat: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
-        from hicachectl.runtime.transfer.cuda_runtime import find_cuda_runtime
-
-        runtime = find_cuda_runtime()
-        runtime.register(flat.ctypes.data, flat.nbytes)
-        self._registered, self._runtime = flat.ctypes.data, runtime
-
     def close(self) -> None:
         """Give everything back."""
         synchronize(self.device)
-        if self._registered is not None:
-            self._runtime.unregister(self._registered)
         self.host_pool.close()
         self.device_pool.close()
         if self.device.type == "cuda":

@@ -12,7 +12,7 @@ from hicachectl.config_models import RunConfig
 from hicachectl.disk_room import disk_warnings
 from hicachectl.envelope import Diagnostic, Severity
 from hicachectl.errors import CapacityError, ExitCode, StorageError, StorageFault, UsageError
-from hicachectl.memory_room import memory_room
+from hicachectl.memory_room import host_memory
 from hicachectl.runtime.cache import require_room
 from hicachectl.runtime.core import CacheConfig, PrefetchWait
 from hicachectl.runtime.cost import CostModel, RecomputeCost
@@ -20,6 +20,7 @@ from hicachectl.runtime.eviction import Eviction
 from hicachectl.runtime.geometry import KVGeometry, preset
 from hicachectl.runtime.keytable import table_bytes
 from hicachectl.runtime.layout import Backend, Layout, require_compatible
+from hicachectl.runtime.memory.budget import Ask, ledger
 from hicachectl.runtime.replay.driver import ComputeSource, ReplayConfig, Verify
 from hicachectl.runtime.replay.request import Trace, TraceInfo, longest_input_tokens
 from hicachectl.runtime.replay.synthetic import synthetic
@@ -28,7 +29,6 @@ from hicachectl.runtime.replay.workload import open_trace
 from hicachectl.runtime.storage.file import disk_bytes
 from hicachectl.runtime.storage.prefetch import PrefetchPolicy
 from hicachectl.runtime.write_policy import WritePolicy
-from hicachectl.units import format_bytes
 
 __all__ = ["RunPlan", "effective_config", "not_ready", "plan_run"]
 
@@ -96,7 +96,6 @@ def plan_run(run: RunConfig) -> RunPlan:
         ("device pool", device_slots * geometry.page_bytes),
         ("host pool", run.host_slots * geometry.page_bytes),
         ("key tables", table_bytes(run.seen_keys) + (table_bytes(run.ghost) if run.ghost else 0)),
-        ("left to the machine", _RESERVE_BYTES),
     )
     _require_memory(terms)
     replay = ReplayConfig(
@@ -122,7 +121,7 @@ def plan_run(run: RunConfig) -> RunPlan:
         replay,
         run.storage_path == "auto",
         longest,
-        terms,
+        (*terms, ("left to the machine", _RESERVE_BYTES)),
         (*_warnings(run, device_slots, longest), *disk_warnings(run)),
     )
 
@@ -188,16 +187,9 @@ def not_ready(error: StorageError) -> StorageError:
 
 def _require_memory(terms: tuple[tuple[str, int], ...]) -> None:
     """Refuse pools the machine has no memory for now. Raises CapacityError with every term of the sum."""
-    room = memory_room()
-    wanted = sum(amount for _, amount in terms)
-    if wanted <= room.room_bytes:
-        return
-    listing = " + ".join(f"{name} {format_bytes(amount)}" for name, amount in terms)
-    raise CapacityError(
-        f"the pools need {format_bytes(wanted)}, {room.bound} is {format_bytes(room.room_bytes)}",
-        terms=(*terms, (room.bound, room.room_bytes)),
-        why=listing,
-        hint="give fewer --host-slots or --device-slots, or a smaller --geometry",
+    asks = [Ask(name, amount) for name, amount in terms]
+    ledger(host_memory(), asks, reserve_bytes=_RESERVE_BYTES).require(
+        "give fewer --host-slots or --device-slots, or a smaller --geometry"
     )
 
 

@@ -36,4 +36,5 @@ READING_ORDER: tuple[str, ...] = (
     "metric_catalog",
     "metric_feed",
     "replay",
+    "probes",
 )

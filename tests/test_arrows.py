@@ -40,6 +40,7 @@ PURE = {
         "seen",
     )
 }
+PURE |= {"hicachectl.runtime.memory.budget"}
 PURE |= {
     f"hicachectl.tuning.{name}"
     for name in (

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hicachectl.memory_room import MemoryRoom, cgroup_headroom, memory_room
+from hicachectl.errors import HostError
+from hicachectl.memory_room import cgroup_headroom, host_memory, tightest_group
+from hicachectl.runtime.memory.budget import GroupLimit
 
 GIB = 1 << 30
 
@@ -74,11 +76,47 @@ def test_a_group_that_hides_its_files_does_not_hide_the_limit_of_another(tmp_pat
     assert cgroup_headroom(root) == GIB
 
 
-def test_the_room_is_the_smaller_bound_and_says_which(tmp_path: Path) -> None:
-    group(member(tmp_path, "0::/a\n"), "a", str(2 * GIB))
-    assert memory_room(tmp_path, available_bytes=GIB) == MemoryRoom(GIB, "available memory")
-    assert memory_room(tmp_path, available_bytes=3 * GIB) == MemoryRoom(2 * GIB, "room under the cgroup limit")
+def meminfo(root: Path, text: str) -> Path:
+    (root / "proc").mkdir(exist_ok=True)
+    (root / "proc/meminfo").write_text(text)
+    return root
+
+
+def test_one_look_at_the_host_has_every_term(tmp_path: Path) -> None:
+    group(member(tmp_path, "0::/a\n"), "a", str(2 * GIB), used=GIB, inactive=1)
+    meminfo(
+        tmp_path,
+        "MemTotal:       100 kB\nMemFree: 1 kB\nMemAvailable:   60 kB\nHugePages_Total:  9\nHugePages_Free:   5\n"
+        "HugePages_Rsvd:   2\nHugepagesize:  2 kB\nHugetlb: 18 kB\n",
+    )
+    for node, free in ((0, 7), (1, 9)):
+        folder = tmp_path / f"sys/devices/system/node/node{node}"
+        folder.mkdir(parents=True)
+        (folder / "meminfo").write_text(f"Node {node} MemFree: {free} kB\nNode {node} Inactive(file): 1 kB\n")
+    (tmp_path / "sys/devices/system/node/node2").mkdir()
+    found = host_memory(tmp_path)
+    assert (found.total_bytes, found.available_bytes, found.other_use_bytes) == (102400, 61440, 22 << 10)
+    assert (found.hugetlb_bytes, found.hugetlb_free_bytes) == (18 << 10, 3 * 2048)
+    assert found.group == GroupLimit(2 * GIB, GIB - 1, "cgroup /a")
+    assert found.node_free_bytes == {0: 8 << 10, 1: 10 << 10}
+
+
+def test_the_group_that_leaves_least_is_named(tmp_path: Path) -> None:
+    root = member(tmp_path, "0::/a/b\n")
+    group(root, "a", str(4 * GIB), used=3 * GIB)
+    group(root, "a/b", str(3 * GIB), used=GIB)
+    assert tightest_group(root) == GroupLimit(4 * GIB, 3 * GIB, "cgroup /a")
+
+
+@pytest.mark.parametrize("text", [None, "", "MemTotal: 5 kB\n"])
+def test_a_host_that_does_not_say_what_is_available_is_no_host_with_room(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        meminfo(tmp_path, text)
+    with pytest.raises(HostError, match="not known"):
+        host_memory(tmp_path)
 
 
 def test_the_live_host_has_some_room() -> None:
-    assert memory_room().room_bytes > 0
+    found = host_memory()
+    assert 0 < found.available_bytes < found.total_bytes
+    assert found.node_free_bytes

@@ -277,7 +277,8 @@ _NULL_REASONS = {
     "d1": "no page was asked for", "d2": "no token was asked for", "d3": "no whole page was asked for",
     "bytes_per_s": "nothing moved on this path", "transfers": "storage moves page by page", "submissions": "not counted on this path",
     "segments": "not counted on this path", "refused": "not refused", "requests_per_s": "no time passed", "model": "run.compute.model is null",
-    "hardware": "run.compute.hardware is null", "bytes_per_token": "run.compute.model is null", "at_model_size": "run.compute.model is null",
+    "hardware": "run.compute.hardware is null", "bytes_per_token": "run.compute.model is null", "host_memory": "no host tier",
+    "huge_share": "see the step verify of host_memory", "resident_bytes": "see the step verify of host_memory", "at_model_size": "run.compute.model is null",
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hicachectl.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
-    from hicachectl.runtime.replay.report import ReplayReport
+    from hicachectl.runtime.replay.report import HostMemory, ReplayReport
 
 __all__ = [
     "LRU_HITS",
@@ -111,8 +111,17 @@ def settings(report: ReplayReport) -> str:
         )
     else:
         where = f"node unknown ({pools.host_placement_reason or 'not asked'})"
-    host = f" Host pool on {where}." if pools.host_slots else ""
+    memory = pools.host_memory
+    made = "" if memory is None else f", {_memory(memory)}"
+    host = f" Host pool on {where}{made}." if pools.host_slots else ""
     return f"Device {pools.device}.{host} {policies[:1].upper()}{policies[1:]}."
+
+
+def _memory(memory: HostMemory) -> str:
+    """Say what the host pool's memory got. Pure."""
+    share = "huge pages not known" if memory.huge_share is None else f"{int(100 * memory.huge_share)} % huge pages"
+    registered = f"{format_bytes(memory.registered_bytes)} registered" if memory.registered_bytes else "not registered"
+    return f"{share}, {registered}"
 
 
 def duration(seconds: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -11,17 +12,21 @@ from numpy.typing import NDArray
 from hicachectl.errors import InvariantBroken, UsageError
 from hicachectl.runtime.geometry import KVGeometry
 from hicachectl.runtime.layout import Layout, PoolMap
-from hicachectl.runtime.memory.mapping import Mapping, Step, reserve
+from hicachectl.runtime.memory.mapping import Mapping, Step, map_memory, reserve
 from hicachectl.runtime.memory.numa import Placement, sample_placement
+from hicachectl.runtime.memory.register import NoRegistrar, Registrar
+from hicachectl.runtime.memory.spec import MappingSpec
+from hicachectl.runtime.memory.steps import MappingReport
 
-__all__ = ["HostPool"]
+__all__ = ["HostPool", "map_pool", "slot_boundary_bytes"]
 
 
 class HostPool:
     """Memory of `n_slots` pages on the host, uint8, in the shape of `layout`.
 
-    `map_memory` makes the range (`mapping.reserve`); what it got is in `steps`. Who may touch which slot is the
-    allocator's business, not the pool's. Raises UsageError without slots, CapacityError when there is no memory.
+    `mapping` is the range (`map_pool` makes one that is populated and registered); the pool owns it and closes it. Without one,
+    `reserve_memory` makes it. What it got is in `report`. Who may touch which slot is the allocator's business, not the
+    pool's. Raises UsageError without slots, CapacityError when there is no memory.
     """
 
     def __init__(
@@ -30,7 +35,8 @@ class HostPool:
         n_slots: int,
         layout: Layout,
         *,
-        map_memory: Callable[[int], Mapping] = reserve,
+        mapping: Mapping | None = None,
+        reserve_memory: Callable[[int], Mapping] = reserve,
     ) -> None:
         if n_slots < 1:
             raise UsageError(f"host pool of {n_slots} slots", hint="give at least 1 slot")
@@ -38,9 +44,13 @@ class HostPool:
         self.n_slots = n_slots
         self.layout = layout
         self.map = PoolMap(layout, geometry, n_slots)
-        mapping = map_memory(self.map.n_bytes)
-        self.steps: tuple[Step, ...] = mapping.steps
-        self._array: NDArray[np.uint8] | None = mapping.buffer[: self.map.n_bytes].reshape(self.map.shape)
+        self._mapping = reserve_memory(self.map.n_bytes) if mapping is None else mapping
+        if self._mapping.buffer.size < self.map.n_bytes:
+            raise InvariantBroken(
+                f"a mapping of {self._mapping.buffer.size} bytes for a host pool of {self.map.n_bytes}",
+                where="host pool",
+            )
+        self._array: NDArray[np.uint8] | None = self._mapping.buffer[: self.map.n_bytes].reshape(self.map.shape)
 
     @property
     def array(self) -> NDArray[np.uint8]:
@@ -53,6 +63,20 @@ class HostPool:
     def tensor(self) -> torch.Tensor:
         """The same memory as a torch tensor."""
         return torch.from_numpy(self.array)
+
+    @property
+    def report(self) -> MappingReport:
+        """What the pool's memory got, step by step."""
+        return self._mapping.report
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return self._mapping.steps
+
+    @property
+    def registrations(self) -> tuple[tuple[int, int], ...]:
+        """Ranges known to the device's driver, [start, end) in bytes from the start: no single copy may span two of them."""
+        return self._mapping.report.registrations
 
     def placement(self) -> Placement:
         """Say on which NUMA nodes the pool's pages lie, from a sample, as the kernel reports it."""
@@ -106,9 +130,36 @@ class HostPool:
         self.layer_view()[:, slot] = page.reshape(shape)
 
     def close(self) -> None:
-        """Give the memory back, as soon as nobody holds a view of it. May be called twice."""
+        """Unregister the memory and give it back, as soon as nobody holds a view of it. No copy may be under way. May be called twice."""
         self._array = None
+        self._mapping.close()
 
     def _require(self, slot: int) -> None:
         if not 0 <= slot < self.n_slots:
             raise InvariantBroken(f"slot {slot} outside [0, {self.n_slots})", where="host pool")
+
+
+def slot_boundary_bytes(geometry: KVGeometry, layout: Layout) -> int:
+    """Return the distance of slot boundaries in a pool: a page where the layout keeps it together, else a chunk. Pure.
+
+    >>> from hicachectl.runtime.geometry import preset
+    >>> slot_boundary_bytes(preset("mla-78", 64), Layout.LAYER_FIRST)
+    73728
+    """
+    return geometry.page_bytes if layout.page_is_contiguous else geometry.chunk_bytes
+
+
+def map_pool(
+    geometry: KVGeometry,
+    n_slots: int,
+    layout: Layout,
+    spec: MappingSpec,
+    *,
+    registrar: Registrar | NoRegistrar,
+) -> Mapping:
+    """Make the memory of a host pool in the order of `mapping.map_memory`, registrations ending where its slots end.
+
+    Raises what `map_memory` raises.
+    """
+    spec = replace(spec, slot_bytes=slot_boundary_bytes(geometry, layout))
+    return map_memory(PoolMap(layout, geometry, n_slots).n_bytes, spec, registrar=registrar)

@@ -1,66 +1,198 @@
-"""Reserve the memory of a pool and say what it got.
+"""Make the memory of a pool, in the order that counts, and say what each step got:
 
-This is the place of the whole order (reserve, bind, advise, populate, verify, register); today it reserves a private
-anonymous range that starts on a huge page and advises huge pages.
+    reserve    addresses that start on a huge page, and the memory itself in them
+    bind       the memory policy of the range, before there is a page
+    advise     MADV_HUGEPAGE, before there is a page
+    populate   every page touched, by threads on the right nodes' CPUs: only now is the memory had
+    verify     the share of huge pages from smaps of this mapping, a sample of pages by node
+    register   with the device's driver, in chunks that end where slots end
+
+A refused policy, small pages or a refused registration leave a pool that works and says so; memory that cannot be had, and a
+device that is gone, are errors. After an error nothing stays mapped, registered, open or named. docs/facts.md#huge-pages.
 """
 
 from __future__ import annotations
 
-import mmap
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from time import perf_counter
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hicachectl.errors import CapacityError
+from hicachectl.errors import InvariantBroken
+from hicachectl.runtime.memory.address_range import AddressRange
+from hicachectl.runtime.memory.live import LIVE, LiveRegistrations
+from hicachectl.runtime.memory.making import (
+    advise_step,
+    bind_step,
+    obtain,
+    populate_step,
+    register_step,
+    require_room_on_nodes,
+    verify_step,
+)
+from hicachectl.runtime.memory.register import NoRegistrar, Refusal, Registrar, Registration
+from hicachectl.runtime.memory.spec import MappingSpec
+from hicachectl.runtime.memory.steps import MappingReport, Step
+from hicachectl.runtime.memory.syscalls import LinuxCalls, MemoryCalls
 
-__all__ = ["Mapping", "Step", "reserve"]
+__all__ = ["Mapping", "MappingSpec", "Step", "map_memory", "reserve"]
 
-# x86-64's PMD size; other kernels use another one, which costs alignment, never correctness: docs/facts.md#huge-pages.
-_ALIGN_BYTES = 2 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of making a mapping: what it was, whether the kernel took it, and why not."""
-
-    name: str
-    ok: bool
-    reason: str | None = None
+NOBODY_REGISTERS = NoRegistrar("no device asked for it")
 
 
-@dataclass(frozen=True, slots=True)
 class Mapping:
-    """A range of memory, 1-D uint8, zeroed, with the steps that made it. It lives as long as a view of it does."""
+    """A range of memory, 1-D uint8, zeroed, with what making it got; a context manager that closes it.
 
-    buffer: NDArray[np.uint8]
-    steps: tuple[Step, ...]
+    The memory itself stays as long as a view of it does; the registration goes with `close`, and with the process.
+    """
+
+    def __init__(
+        self, held: AddressRange, report: MappingReport, registration: Registration | None, live: LiveRegistrations
+    ) -> None:
+        self._range: AddressRange | None = held
+        self._buffer: NDArray[np.uint8] | None = held.view(report.n_bytes)
+        self._registration = registration
+        self._live = live
+        self.report = report
+
+    @property
+    def buffer(self) -> NDArray[np.uint8]:
+        """The pool's bytes. Raises InvariantBroken after close()."""
+        if self._buffer is None:
+            raise InvariantBroken("the mapping is closed", where="host memory")
+        return self._buffer
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return self.report.steps
+
+    @property
+    def fd(self) -> int | None:
+        """The descriptor of shared memory, for another process to map; None for private memory and after close()."""
+        return None if self._range is None else self._range.fd
+
+    def __enter__(self) -> Mapping:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def unregister(self) -> tuple[Refusal, ...]:
+        """Take the registration back and return what the driver refused. No copy may be under way. May be called twice."""
+        if self._registration is None:
+            return ()
+        refused = self._registration.close()
+        self._live.drop(self._registration)
+        return refused
+
+    def close(self) -> tuple[Refusal, ...]:
+        """Unregister, drop the file's name, and give the memory back as soon as nobody holds a view. May be called twice."""
+        refused = self.unregister()
+        if self._range is not None:
+            self._range.drop_name()
+        self._buffer = self._range = None
+        return refused
 
 
-def reserve(n_bytes: int) -> Mapping:
-    """Reserve `n_bytes` of private anonymous memory, aligned to 2 MiB, and advise huge pages.
+def reserve(n_bytes: int, *, calls: MemoryCalls | None = None) -> Mapping:
+    """Reserve `n_bytes` of private anonymous memory that starts on a huge page, and advise huge pages; nothing more.
 
     Nothing is populated: pages come when they are touched. Raises CapacityError when the kernel refuses the range.
     """
+    calls = LinuxCalls() if calls is None else calls
+    spec = MappingSpec()
+    got = obtain(calls, n_bytes, spec)
     try:
-        area = mmap.mmap(-1, n_bytes + _ALIGN_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except OSError as error:
-        raise CapacityError(
-            f"no address range of {n_bytes} bytes for a pool",
-            terms=(("pool bytes", n_bytes),),
-            why=str(error),
-            hint="make the pool smaller, or raise the address-space limit (ulimit -v)",
-        ) from error
-    whole = np.frombuffer(area, dtype=np.uint8)
-    skip = -whole.ctypes.data % _ALIGN_BYTES
-    return Mapping(whole[skip : skip + n_bytes], (Step("reserve", True), _advise(area)))
+        steps = (got.step, advise_step(calls, got, spec))
+        report = MappingReport(spec.kind.value, n_bytes, got.mapped_bytes, got.huge_bytes, steps)
+        return Mapping(got.range, report, None, LIVE)
+    except BaseException:
+        got.range.release()
+        raise
 
 
-def _advise(area: mmap.mmap) -> Step:
-    if not hasattr(mmap, "MADV_HUGEPAGE"):
-        return Step("advise", False, "this platform has no MADV_HUGEPAGE")
+def map_memory(
+    n_bytes: int,
+    spec: MappingSpec = MappingSpec(),  # noqa: B008 - frozen
+    *,
+    registrar: Registrar | NoRegistrar = NOBODY_REGISTERS,
+    calls: MemoryCalls | None = None,
+    clock: Callable[[], float] = perf_counter,
+    live: LiveRegistrations = LIVE,
+) -> Mapping:
+    """Make `n_bytes` of memory as `spec` says, every step of the order, and register it with `registrar`.
+
+    `calls` is the kernel and `registrar` the driver (the seams at which faults are injected), `clock` times the steps in seconds,
+    `live` closes registrations at the end of the process. Raises CapacityError when the memory cannot be had (with the terms),
+    UsageError for a place that is no tmpfs, PermissionDenied for one that may not be written, HostError for memory the hardware
+    reports broken or a registration refused that must be, Vanished when the device is gone.
+    """
+    calls = LinuxCalls() if calls is None else calls
+    timed = _Timed(clock)
+    registration: Registration | None = None
+    got = timed.run(lambda: obtain(calls, n_bytes, spec), lambda got: got.step)
     try:
-        area.madvise(mmap.MADV_HUGEPAGE)
-    except OSError as error:
-        return Step("advise", False, f"MADV_HUGEPAGE: {error.strerror}")
-    return Step("advise", True)
+        bound = timed.run(lambda: bind_step(calls, got, spec), _itself)
+        if bound.ok:
+            require_room_on_nodes(calls, got, spec)
+        timed.run(lambda: advise_step(calls, got, spec), _itself)
+        timed.run(lambda: populate_step(calls, got, spec), _itself)
+        seen = timed.run(lambda: verify_step(calls, got, spec), lambda seen: seen.step)
+        refused: Refusal | None = None
+        if not isinstance(registrar, NoRegistrar):
+            refused = registrar.prepare()  # what a driver brings up on first use is no part of registering
+            registration = Registration(registrar, got.range.address)
+            got.range.before_release(partial(_let_go, registration, live))
+            live.hold(registration)
+        timed.run(lambda: register_step(calls, got, spec, registrar, registration, refused), _itself)
+        ranges = () if registration is None else registration.ranges
+        if registration is not None and not ranges:
+            live.drop(registration)
+        report = MappingReport(
+            kind=spec.kind.value,
+            n_bytes=n_bytes,
+            mapped_bytes=got.mapped_bytes,
+            huge_page_bytes=got.huge_bytes,
+            steps=tuple(timed.steps),
+            huge_share=seen.huge_share,
+            resident_bytes=seen.resident_bytes,
+            pages_by_node=seen.by_node,
+            placement=str(spec.placed) if bound.ok and spec.placed is not None else None,
+            registered_with=None if isinstance(registrar, NoRegistrar) or not ranges else registrar.name,
+            registrations=ranges,
+        )
+        return Mapping(got.range, report, registration, live)
+    except BaseException:
+        got.range.release()
+        raise
+
+
+_T = TypeVar("_T")
+
+
+class _Timed:
+    """Runs steps and keeps what they got, each with the time it took."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.steps: list[Step] = []
+
+    def run(self, act: Callable[[], _T], step_of: Callable[[_T], Step]) -> _T:
+        began = self._clock()
+        got = act()
+        self.steps.append(replace(step_of(got), wall_s=self._clock() - began))
+        return got
+
+
+def _itself(step: Step) -> Step:
+    return step
+
+
+def _let_go(registration: Registration, live: LiveRegistrations) -> None:
+    """What goes before the memory does."""
+    registration.close()
+    live.drop(registration)

@@ -5,16 +5,13 @@ virtual machine with 8 nodes and a cpuset of two; py-libnuma 1.2, libnuma 2.0.16
 `/sys/devices/system/node/online` and `Mems_allowed_list` of `/proc/self/status` before a call. It cannot bind a buffer
 or move pages: those go to the kernel directly. Where libnuma, NUMA or the right to call is missing, a result says so.
 
-Sources: Linux `mbind(2)`, `move_pages(2)`; x86-64 system call numbers from `arch/x86/entry/syscalls/syscall_64.tbl`, arm64
-from `include/uapi/asm-generic/unistd.h`.
+Sources: Linux `move_pages(2)`, `sched_setaffinity(2)`.
 """
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import os
-import platform
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,10 +19,25 @@ from pathlib import Path
 from types import ModuleType
 
 from hicachectl.errors import UsageError
+from hicachectl.runtime.memory.syscalls import LinuxCalls, why
 
-__all__ = ["Placement", "allowed_nodes", "bind_thread", "distance", "page_nodes", "parse_ids", "sample_placement"]
+__all__ = [
+    "Placement",
+    "allowed_nodes",
+    "bind_thread",
+    "distance",
+    "free_on_node",
+    "narrow_thread",
+    "nodes_in_both",
+    "page_nodes",
+    "parse_ids",
+    "sample_placement",
+    "sampled_addresses",
+]
 
-_SYSCALLS = {"x86_64": {"mbind": 237, "move_pages": 279}, "aarch64": {"mbind": 235, "move_pages": 239}}
+_NODE_LINE = re.compile(r"^Node \d+ ([\w()]+):\s+(\d+) kB$", re.ASCII | re.MULTILINE)
+_GOLDEN = 0.6180339887498949
+"""1 / golden ratio: multiples of it, modulo 1, spread evenly and follow no period that memory could have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +71,28 @@ def allowed_nodes(root: Path = Path("/")) -> tuple[int, ...]:
     Sysfs alone is wrong: inside a cpuset it still lists every node.
     """
     try:
-        online = parse_ids((root / "sys/devices/system/node/online").read_text())
+        online = (root / "sys/devices/system/node/online").read_text()
         status = (root / "proc/self/status").read_text()
     except OSError:
         return ()
-    line = next((text for text in status.splitlines() if text.startswith("Mems_allowed_list:")), None)
-    if line is None:
-        return ()
+    return nodes_in_both(online, status)
+
+
+def nodes_in_both(online: str, status: str) -> tuple[int, ...]:
+    """Return the nodes that a list of online nodes and Mems_allowed_list of a status text have in common. Pure."""
+    line = next((text for text in status.splitlines() if text.startswith("Mems_allowed_list:")), "")
     allowed = set(parse_ids(line.partition(":")[2]))
-    return tuple(node for node in online if node in allowed)
+    return tuple(node for node in parse_ids(online) if node in allowed)
+
+
+def free_on_node(meminfo: str) -> int | None:
+    """Return what a node can give without swapping, in bytes, from its meminfo: free memory and file cache. Pure.
+
+    >>> free_on_node("Node 1 MemFree:  10 kB\\nNode 1 Inactive(file):  2 kB\\n")
+    12288
+    """
+    found = {match[1]: int(match[2]) for match in _NODE_LINE.finditer(meminfo)}
+    return None if "MemFree" not in found else (found["MemFree"] + found.get("Inactive(file)", 0)) << 10
 
 
 def _require(node: int, nodes: Sequence[int]) -> None:
@@ -120,37 +145,55 @@ def distance(a: int, b: int, root: Path = Path("/")) -> int | None:
     return int(row[online.index(b)])
 
 
+def narrow_thread(node: int, root: Path = Path("/")) -> str | None:
+    """Keep the calling thread to those of its CPUs that belong to `node`; returns None when it runs there, else why not.
+
+    Changes the affinity of the calling thread alone, and never widens it: what the operator took away stays away.
+    """
+    try:
+        cpus = set(parse_ids((root / f"sys/devices/system/node/node{node}/cpulist").read_text()))
+    except (OSError, UsageError) as error:
+        return f"the CPUs of node {node} cannot be read: {error}"
+    mine = os.sched_getaffinity(0) & cpus
+    if not mine:
+        return f"none of this process's CPUs belongs to node {node}"
+    try:
+        os.sched_setaffinity(0, mine)
+    except OSError as error:
+        return f"sched_setaffinity to node {node}: {error.strerror}"
+    return None
+
+
 def page_nodes(addresses: Sequence[int]) -> tuple[list[int], str | None]:
     """Ask the kernel on which node each page lies (move_pages without a target); negative = minus errno, -2 = not touched.
 
     Returns the nodes and None, or an empty list and the reason when the call is refused.
     """
-    number = _SYSCALLS.get(platform.machine(), {}).get("move_pages")
-    if number is None:
-        return [], f"the number of move_pages is not known on {platform.machine()}"
     if not addresses:
         return [], None
-    n = len(addresses)
-    pages = (ctypes.c_void_p * n)(*addresses)
-    status = (ctypes.c_int * n)()
-    libc = ctypes.CDLL(None, use_errno=True)
-    failed = libc.syscall(
-        ctypes.c_long(number), ctypes.c_int(0), ctypes.c_ulong(n), pages, ctypes.c_void_p(None), status, ctypes.c_int(0)
-    )
-    if failed < 0:
-        code = ctypes.get_errno()
-        return [], f"move_pages: {errno.errorcode.get(code, code)} ({os.strerror(code)})"
-    return list(status), None
+    try:
+        return LinuxCalls().nodes_of(addresses), None
+    except OSError as error:
+        return [], why(error)
+
+
+def sampled_addresses(address: int, n_bytes: int, samples: int) -> list[int]:
+    """Return the pages to ask about: all of a range, or up to `samples` of them spread over it, in order. Pure.
+
+    Not at equal steps: interleaved memory repeats after so many pages, and a step that repeats with it would meet one node only.
+    """
+    page = os.sysconf("SC_PAGE_SIZE")
+    n_pages = max(1, n_bytes // page)
+    first = address // page * page
+    if n_pages <= samples:
+        return [first + i * page for i in range(n_pages)]
+    picked = {int(n_pages * (i * _GOLDEN % 1.0)) for i in range(samples)}
+    return [first + i * page for i in sorted(picked)]
 
 
 def sample_placement(address: int, n_bytes: int, *, samples: int = 256) -> Placement:
-    """Say on which nodes a range lies, from up to `samples` pages evenly spread. Reads nothing of the memory itself."""
-    page = os.sysconf("SC_PAGE_SIZE")
-    n_pages = max(1, n_bytes // page)
-    step = max(1, n_pages // samples)
-    first = address // page * page
-    asked = [first + i * page for i in range(0, n_pages, step)][:samples]
-    nodes, reason = page_nodes(asked)
+    """Say on which nodes a range lies, from up to `samples` pages spread over it. Reads nothing of the memory itself."""
+    nodes, reason = page_nodes(sampled_addresses(address, n_bytes, samples))
     counts = Counter(nodes)
     untouched = sum(n for node, n in counts.items() if node < 0)
     return Placement({node: n for node, n in sorted(counts.items()) if node >= 0}, untouched, len(nodes), reason)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path as FilePath
 from time import perf_counter
@@ -26,8 +26,10 @@ from hicachectl.runtime.counters import CacheObserver
 from hicachectl.runtime.geometry import KVGeometry
 from hicachectl.runtime.keys import DEFAULT_NAMESPACE, KEY_BYTES, Namespace, key64, page_keys
 from hicachectl.runtime.layout import Backend, Layout, require_compatible
+from hicachectl.runtime.memory.cuda_registrar import registrar_for
 from hicachectl.runtime.memory.device_pool import DevicePool
-from hicachectl.runtime.memory.host_pool import HostPool
+from hicachectl.runtime.memory.host_pool import HostPool, map_pool
+from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.metric_feed import MetricFeed
 from hicachectl.runtime.metrics import Metrics
 from hicachectl.runtime.replay.content import PageContent
@@ -113,6 +115,8 @@ class ReplayConfig:
     limit: int | None = None
     trace_name: str = "trace"
     compute: ComputeSource = ComputeSource()
+    host_memory: MappingSpec = field(default_factory=MappingSpec)
+    """How the host pool's memory is made."""
 
 
 class Replay:
@@ -159,7 +163,14 @@ class Replay:
         self._abandoned = False
         try:
             if config.host_slots:
-                self.host_pool = HostPool(geometry, config.host_slots, config.layout)
+                memory = map_pool(
+                    geometry,
+                    config.host_slots,
+                    config.layout,
+                    config.host_memory,
+                    registrar=registrar_for(self.device_pool.device.type, self.device_pool.device.index or 0),
+                )
+                self.host_pool = HostPool(geometry, config.host_slots, config.layout, mapping=memory)
                 self.engine = TransferEngine(
                     self.device_pool, self.host_pool, make_backend(config.backend, config.layout)
                 )

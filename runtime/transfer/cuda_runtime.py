@@ -1,7 +1,7 @@
 """The CUDA runtime's copy calls, through ctypes on the library torch has already loaded. Nothing is compiled.
 
-Four calls move bytes (cudaMemcpyAsync, cudaMemcpy2DAsync, cudaMemcpyBatchAsync) or make host memory fit for it
-(cudaHostRegister). Each enqueues on a stream and returns; ctypes gives up the interpreter lock meanwhile.
+Three calls move bytes: cudaMemcpyAsync, cudaMemcpy2DAsync and cudaMemcpyBatchAsync. Each enqueues on a stream and returns;
+ctypes gives up the interpreter lock meanwhile. Registering host memory is `memory/cuda_registrar.py`'s business.
 
 cudaMemcpyBatchAsync has two signatures: the runtimes 12.8 and 12.9 take a `failIdx` before the stream, from 13.0 on it is
 gone (NVIDIA CUDA Runtime API, "Memory Management", editions 12.8 and 13.0; NVIDIA/cuda-python `cyruntime.pyx.in` of both
@@ -22,7 +22,6 @@ __all__ = ["CudaRuntime", "find_cuda_runtime"]
 
 _DEFAULT_KIND = 4  # cudaMemcpyDefault: the direction follows from the addresses
 _STREAM_ORDER = 1  # cudaMemcpySrcAccessOrderStream
-_PORTABLE_MAPPED = 1 | 2  # cudaHostRegisterPortable | cudaHostRegisterMapped
 _BATCH_SINCE, _NO_FAIL_INDEX_SINCE = 12080, 13000
 
 # Where torch is linked with its own copy, a second library of the same major shares the device's primary context.
@@ -36,8 +35,6 @@ _SIZE, _ADDRESS, _INT = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int
 _ARGUMENTS: dict[str, list[Any]] = {
     "cudaMemcpyAsync": [_ADDRESS, _ADDRESS, _SIZE, _INT, _ADDRESS],
     "cudaMemcpy2DAsync": [_ADDRESS, _SIZE, _ADDRESS, _SIZE, _SIZE, _SIZE, _INT, _ADDRESS],
-    "cudaHostRegister": [_ADDRESS, _SIZE, ctypes.c_uint],
-    "cudaHostUnregister": [_ADDRESS],
     "cudaRuntimeGetVersion": [ctypes.POINTER(_INT)],
     "cudaDriverGetVersion": [ctypes.POINTER(_INT)],
     "cudaGetErrorString": [_INT],
@@ -108,16 +105,6 @@ class CudaRuntime:
                 self.batch_missing = f"{error.what} (driver {_dotted(self.driver_version)})"
                 self._batch = None
         return self.batch_missing
-
-    def register(self, address: int, n_bytes: int) -> None:
-        """Page-lock `n_bytes` of host memory at `address` and map them for the device."""
-        if code := self._library.cudaHostRegister(address, n_bytes, _PORTABLE_MAPPED):
-            self._raise(code, f"cudaHostRegister of {n_bytes} bytes")
-
-    def unregister(self, address: int) -> None:
-        """Undo `register`."""
-        if code := self._library.cudaHostUnregister(address):
-            self._raise(code, "cudaHostUnregister")
 
     def _find_batch(self) -> tuple[Any, str | None]:
         if self.version < _BATCH_SINCE:

@@ -11,6 +11,8 @@ Rows at one distance are one 2-D copy, whole pages in runs are pieces of one bat
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,13 +21,14 @@ from hicachectl.runtime.memory.slots import Slots
 from hicachectl.runtime.transfer.backends import Submitted
 from hicachectl.runtime.transfer.cuda_runtime import CudaRuntime
 
-__all__ = ["HostRows", "StagingSteps", "in_host_order"]
+__all__ = ["Edges", "HostRows", "StagingSteps", "edges_of", "in_host_order", "run_starts"]
 
 # A 2-D copy costs its caller about as much as this many pieces of a batched one (docs/facts.md#h200-groups).
 _PIECES_A_2D_COPY = 12
 # The pitch of a 2-D copy is at most this (cudaDeviceProp::memPitch, NVIDIA CUDA Runtime API).
 _MOST_PITCH = 2**31 - 1
 
+Edges = tuple[int, ...]
 _NO_RUNS: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
 Words = NDArray[np.int64]  # addresses of this process are below 2^63
@@ -57,18 +60,38 @@ def in_host_order(host_slots: Slots) -> NDArray[np.intp] | None:
     return np.argsort(host_slots)
 
 
+def edges_of(registrations: Sequence[tuple[int, int]]) -> Edges:
+    """Return where registrations meet, from their ranges. Pure."""
+    return tuple(start for start, _ in registrations[1:])
+
+
+def run_starts(host: PoolMap, edges: Edges, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where a run of pages ends and the next starts: not consecutive, or in another registration. Pure.
+
+    A plane of layer_first may meet an edge anywhere, so with edges every page there is a run of its own.
+    """
+    if not edges:
+        return np.flatnonzero(np.diff(slots) != 1) + 1
+    if host.layout is Layout.LAYER_FIRST:
+        return np.arange(1, slots.size, dtype=np.int64)
+    registration = np.searchsorted(np.array(edges), slots * host.geometry.page_bytes, side="right")
+    return np.flatnonzero((np.diff(slots) != 1) | (np.diff(registration) != 0)) + 1
+
+
 class HostRows:
     """Starts the copies between host pages and a staging buffer. One a direction: its arrays are used again and again.
 
-    `base` is the address of the host pool. `n_rows` pieces fit the arrays; more make them grow.
+    `base` is the address of the host pool. `n_rows` pieces fit the arrays; more make them grow. `edges` are where one
+    registration of the pool ends and the next begins, in bytes from its start: no copy spans two.
     """
 
-    def __init__(self, runtime: CudaRuntime, host: PoolMap, base: int, n_rows: int) -> None:
+    def __init__(self, runtime: CudaRuntime, host: PoolMap, base: int, n_rows: int, edges: Edges = ()) -> None:
         self._runtime = runtime
         self._map = host
         self._base = base
         self._plane_step, self._page_step, self._token_step, _ = host.strides
         self._by_token = host.rows_a_chunk > 1
+        self._edges = edges
         self._slots: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._runs: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._planes = range(0)
@@ -80,7 +103,7 @@ class HostRows:
         if n > self._far.size:
             self._grow(n)
         self._slots = host_slots.astype(np.int64)
-        self._runs = _NO_RUNS if n == 1 else np.flatnonzero(np.diff(self._slots) != 1) + 1
+        self._runs = _NO_RUNS if n == 1 else run_starts(self._map, self._edges, self._slots)
         self._planes = range(0)
 
     @property
@@ -141,7 +164,7 @@ class HostRows:
         """Every plane's runs; one run of all planes at one distance is one 2-D copy."""
         slots, runs, chunk = self._slots[start:end], self._runs_in(start, end), self._page_step
         n_pages = end - start
-        if not runs.size and self._plane_step <= _MOST_PITCH:
+        if not runs.size and self._plane_step <= _MOST_PITCH and not self._edges:
             far = self._base + planes.start * self._plane_step + int(slots[0]) * chunk
             self._copy_rows(near, far, self._plane_step, n_pages * chunk, len(planes), stream, up)
             return Submitted(1, len(planes))

@@ -17,6 +17,7 @@ from hicachectl.runtime.memory.host_pool import HostPool
 from hicachectl.runtime.memory.slots import Slots, paired_runs
 from hicachectl.runtime.transfer.backends import Direction, Step, Submitted
 from hicachectl.runtime.transfer.groups import even_parts
+from hicachectl.runtime.transfer.host_rows import Edges
 
 __all__ = ["PieceLists", "PieceWork", "steps_of"]
 
@@ -27,9 +28,13 @@ Offsets = NDArray[np.int64]
 
 
 class PieceLists:
-    """Arrays of a direction that are used again and again: where pieces start on either side, and their bytes."""
+    """Arrays of a direction that are used again and again: where pieces start on either side, and their bytes.
 
-    def __init__(self) -> None:
+    With `edges` between registrations of the host pool no piece is more than a row: rows never cross one.
+    """
+
+    def __init__(self, edges: Edges = ()) -> None:
+        self._edges = edges
         self._grow(_PIECES_A_STEP)
 
     def fill(
@@ -37,7 +42,7 @@ class PieceLists:
     ) -> tuple[Offsets, Offsets, Offsets]:
         """Return the offsets on the host, those on the device, and the bytes, of all pieces; views of the own arrays."""
         lengths: Offsets | None = None
-        if host.layout is Layout.LAYER_FIRST:
+        if host.layout is Layout.LAYER_FIRST and not self._edges:
             runs = paired_runs(host_slots, device_slots)
             host_slots, device_slots = runs[:, 0].astype(np.int32), runs[:, 1].astype(np.int32)
             lengths = runs[:, 2] * host.row_bytes

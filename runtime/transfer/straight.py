@@ -20,6 +20,7 @@ from hicachectl.runtime.memory.slots import Slots
 from hicachectl.runtime.transfer.backends import Direction, Submitted
 from hicachectl.runtime.transfer.cuda_runtime import CudaRuntime
 from hicachectl.runtime.transfer.groups import group_planes
+from hicachectl.runtime.transfer.host_rows import Edges, edges_of
 from hicachectl.runtime.transfer.pieces import Offsets, PieceLists, PieceWork
 from hicachectl.runtime.transfer.streams import StreamModule
 from hicachectl.runtime.transfer.work import copy_all
@@ -33,7 +34,7 @@ class _Straight:
     kind: Backend
 
     def __init__(self) -> None:
-        self._lists = {direction: PieceLists() for direction in Direction}
+        self._lists: dict[tuple[Direction, Edges], PieceLists] = {}
 
     def prepare(self, direction: Direction, device_pool: DevicePool, host_pool: HostPool, n_planes: int) -> None:
         pass
@@ -74,7 +75,10 @@ class _Straight:
         def move(way: Direction, far: Offsets, near: Offsets, sizes: Offsets) -> int:
             return self._start(way, device_pool, host_pool, far, near, sizes)
 
-        lists = self._lists[direction]
+        edges = edges_of(host_pool.registrations)
+        lists = self._lists.get((direction, edges))
+        if lists is None:
+            lists = self._lists[direction, edges] = PieceLists(edges)
         return PieceWork(direction, device_pool, host_pool, device_slots, host_slots, groups, lists, move)
 
     def _start(

@@ -24,7 +24,7 @@ from hicachectl.runtime.memory.slots import Slots
 from hicachectl.runtime.transfer.backends import Direction, Step, Submitted
 from hicachectl.runtime.transfer.cuda_runtime import CudaRuntime
 from hicachectl.runtime.transfer.groups import even_parts, group_planes, merged, planes_that_fit
-from hicachectl.runtime.transfer.host_rows import HostRows, StagingSteps, in_host_order
+from hicachectl.runtime.transfer.host_rows import HostRows, StagingSteps, edges_of, in_host_order
 from hicachectl.runtime.transfer.movers import Mover, Side, word_bytes
 from hicachectl.runtime.transfer.options import StagingOptions
 from hicachectl.runtime.transfer.staging import SlotTable, Staging
@@ -164,7 +164,9 @@ class _Lane:
         self.copies = new_stream(streams, device_pool.device)
         self.copied = new_event(streams)
         self.pool_words = device_pool.tensor.view(-1).view(word)
-        self.rows = HostRows(runtime, host_pool.map, host_pool.array.ctypes.data, device_pool.n_slots)
+        self.rows = HostRows(
+            runtime, host_pool.map, host_pool.array.ctypes.data, device_pool.n_slots, edges_of(host_pool.registrations)
+        )
         rows_a_chunk = host_pool.map.rows_a_chunk
         self.plane_rows, self.page_rows = device_pool.n_slots * rows_a_chunk, rows_a_chunk
         streams.current_stream(device_pool.device).synchronize()  # what was allocated is also zeroed

@@ -47,7 +47,8 @@ class FakeCuda:
         self.fail: dict[str, int] = {}
         self.calls: dict[str, int] = {}
         self.pieces: list[int] = []
-        self.registered: dict[int, int] = {}
+        self.borders: list[int] = []
+        """Addresses where registrations of host memory meet: a copy that spans one fails."""
         self.Stream = self._make_stream
         self.Event = self._make_event
         self._default = FakeStream(self, 0)
@@ -83,6 +84,9 @@ class FakeCuda:
         with self._lock:
             stream.queue.append(action)
 
+    def spans(self, *ranges: tuple[int, int]) -> bool:
+        return any(start < border < end for start, end in ranges for border in self.borders)
+
     def run_until(self, reached: Callable[[], bool]) -> None:
         with self._lock:
             while not reached():
@@ -115,6 +119,8 @@ class FakeCuda:
 
         def copy(to: int, fro: int, n: int, kind: int, stream: int) -> int:
             assert kind == 4
+            if self.spans((to, to + n), (fro, fro + n)):
+                return 1
             if not (code := called("cudaMemcpyAsync")):
                 self.enqueue(self._streams[stream], lambda: ctypes.memmove(to, fro, n))
             return code
@@ -125,6 +131,10 @@ class FakeCuda:
             assert kind == 4
             if width > min(to_pitch, fro_pitch):
                 return 12  # cudaErrorInvalidPitchValue
+            if self.spans(
+                *((at, at + (height - 1) * pitch + width) for at, pitch in ((to, to_pitch), (fro, fro_pitch)))
+            ):
+                return 1
 
             def move() -> None:
                 for row in range(height):
@@ -148,6 +158,8 @@ class FakeCuda:
             self.pieces.append(n)
             lists = [list((ctypes.c_uint64 * n).from_address(at)) for at in (to, fro, sizes)]
             pieces = list(zip(*lists, strict=True))
+            if any(self.spans((to, to + n), (fro, fro + n)) for to, fro, n in pieces):
+                return 1
             self._random.shuffle(pieces)
 
             def move() -> None:
@@ -178,21 +190,9 @@ class FakeCuda:
 
             return get
 
-        def register(address: int, n: int, flags: int) -> int:
-            assert flags == 3
-            if not (code := called("cudaHostRegister")):
-                self.registered[address] = n
-            return code
-
-        def unregister(address: int) -> int:
-            del self.registered[address]
-            return called("cudaHostUnregister")
-
         library = SimpleNamespace(
             cudaMemcpyAsync=copy,
             cudaMemcpy2DAsync=copy_2d,
-            cudaHostRegister=register,
-            cudaHostUnregister=unregister,
             cudaRuntimeGetVersion=number(version),
             cudaDriverGetVersion=number(version),
             cudaGetErrorString=lambda code: f"fake error {code}".encode(),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import numpy as np
 import pytest
 import torch
@@ -12,10 +9,11 @@ import torch
 from hicachectl.errors import Unsupported, UsageError
 from hicachectl.runtime.geometry import KVGeometry, KVKind, preset
 from hicachectl.runtime.layout import Backend, Layout, compatible
+from hicachectl.runtime.memory.cuda_registrar import registrar_for
 from hicachectl.runtime.memory.device_pool import DevicePool
-from hicachectl.runtime.memory.host_pool import HostPool
+from hicachectl.runtime.memory.host_pool import HostPool, map_pool
+from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.transfer.backends import make_backend
-from hicachectl.runtime.transfer.cuda_runtime import find_cuda_runtime
 from hicachectl.runtime.transfer.engine import TransferEngine
 from hicachectl.runtime.transfer.options import StagingOptions
 
@@ -35,15 +33,10 @@ GEOMETRIES = [
 ]
 
 
-@contextmanager
-def registered(pool: HostPool) -> Iterator[None]:
-    runtime, address = find_cuda_runtime(), pool.array.ctypes.data
-    runtime.register(address, pool.n_bytes)
-    try:
-        yield
-    finally:
-        torch.cuda.synchronize()
-        runtime.unregister(address)
+def registered_pool(geometry: KVGeometry, layout: Layout) -> HostPool:
+    registrar = registrar_for("cuda")
+    memory = map_pool(geometry, N_SLOTS, layout, MappingSpec(must_register=True), registrar=registrar)
+    return HostPool(geometry, N_SLOTS, layout, mapping=memory)
 
 
 @pytest.mark.parametrize("slots", ["scattered", "consecutive", "one page"])
@@ -54,7 +47,7 @@ def test_pages_that_go_up_and_down_again_are_the_same_bytes(
     layout: Layout, kind: Backend, geometry: KVGeometry, slots: str
 ) -> None:
     rng = np.random.default_rng(0)
-    device, host = DevicePool(geometry, N_SLOTS, "cuda"), HostPool(geometry, N_SLOTS, layout)
+    device, host = DevicePool(geometry, N_SLOTS, "cuda"), registered_pool(geometry, layout)
     host.array[:] = rng.integers(0, 256, host.array.shape, dtype=np.uint8)
     if slots == "scattered":
         up, on_device = (rng.permutation(N_SLOTS)[:15].astype(np.int32) for _ in range(2))
@@ -63,7 +56,7 @@ def test_pages_that_go_up_and_down_again_are_the_same_bytes(
         n = 15 if slots == "consecutive" else 1
         up, on_device, down = (np.arange(start, start + n, dtype=np.int32) for start in (2, 9, 20))
     options = StagingOptions(staging_bytes=4 * 3 * geometry.page_bytes, least_group_bytes=0)
-    with registered(host):
+    try:
         try:
             backend = make_backend(kind, layout, "cuda", options)
         except (Unsupported, UsageError) as error:
@@ -85,3 +78,7 @@ def test_pages_that_go_up_and_down_again_are_the_same_bytes(
             for at, fro, to in zip(on_device.tolist(), up.tolist(), down.tolist(), strict=True):
                 np.testing.assert_array_equal(planes[:, at], host.read_page(fro))
                 np.testing.assert_array_equal(host.read_page(to), host.read_page(fro))
+    finally:
+        torch.cuda.synchronize()
+        host.close()
+        device.close()

@@ -1,9 +1,49 @@
+"""The order of a mapping, what its steps report, and the law that a failure at any step leaves nothing behind."""
+
 from __future__ import annotations
 
-import pytest
+import errno
+import gc
+import os
+from pathlib import Path
 
-from hicachectl.errors import CapacityError
-from hicachectl.runtime.memory.mapping import reserve
+import numpy as np
+import pytest
+from fake_memory import MIB, FakeDriver, FakeKernel
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hicachectl.errors import (
+    CapacityError,
+    HicacheError,
+    HostError,
+    InvariantBroken,
+    UsageError,
+    Vanished,
+)
+from hicachectl.runtime.memory.faults import Fault, FaultyRegistrar, with_fault
+from hicachectl.runtime.memory.kinds import Kind
+from hicachectl.runtime.memory.live import LiveRegistrations
+from hicachectl.runtime.memory.mapping import Mapping, map_memory, reserve
+from hicachectl.runtime.memory.placement_modes import Placed, PlacementMode
+from hicachectl.runtime.memory.register import NoRegistrar, Refusal, Registrar
+from hicachectl.runtime.memory.spec import MappingSpec
+from hicachectl.runtime.memory.steps import StepState
+from hicachectl.runtime.memory.syscalls import LinuxCalls
+
+ORDER = ["reserve", "bind", "advise", "populate", "verify", "register"]
+SPREAD = Placed(PlacementMode.INTERLEAVE, (0, 1))
+
+
+def made(
+    kernel: FakeKernel,
+    spec: MappingSpec = MappingSpec(),  # noqa: B008
+    registrar: Registrar | NoRegistrar = NoRegistrar("none here"),  # noqa: B008
+    live: LiveRegistrations | None = None,
+    n_bytes: int = 5 * MIB,
+) -> Mapping:
+    live = live or LiveRegistrations(at_exit=False)
+    return map_memory(n_bytes, spec, registrar=registrar, calls=kernel, clock=lambda: 0.0, live=live)
 
 
 def test_a_reserved_range_is_zeroed_writable_and_starts_on_a_huge_page() -> None:
@@ -25,3 +65,305 @@ def test_a_range_the_kernel_refuses_is_a_capacity_error_with_its_terms() -> None
     with pytest.raises(CapacityError) as caught:
         reserve(1 << 60)
     assert caught.value.terms == (("pool bytes", 1 << 60),)
+
+
+@pytest.mark.parametrize("kind", [Kind.ANONYMOUS, Kind.MEMFD, Kind.TMPFS])
+def test_a_real_mapping_is_populated_looked_at_and_zeroed(kind: Kind) -> None:
+    spec = MappingSpec(kind=kind, path="/dev/shm", n_threads=2)
+    with map_memory(5 * MIB, spec) as mapping:
+        report = mapping.report
+        assert [step.name for step in report.steps] == ORDER
+        assert report.touched
+        assert report.resident_bytes == report.mapped_bytes
+        assert not mapping.buffer.any()
+        assert mapping.buffer.ctypes.data % report.huge_page_bytes == 0
+        assert all(step.ok or step.reason for step in report.steps)
+        assert (mapping.fd is None) == (kind is Kind.ANONYMOUS)
+    with pytest.raises(InvariantBroken, match="closed"):
+        _ = mapping.buffer
+
+
+def mapped_at(address: int) -> bool:
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return any(int(line.split("-")[0], 16) <= address < int(line.split("-")[1].split()[0], 16) for line in lines)
+
+
+def test_the_memory_stays_as_long_as_a_view_of_it_and_not_longer() -> None:
+    mapping = map_memory(2 * MIB, MappingSpec(n_threads=1))
+    view = mapping.buffer[100:200]
+    at = view.ctypes.data
+    mapping.close()
+    mapping.close()
+    view[:] = 3
+    assert int(view.sum()) == 300
+    del view
+    gc.collect()
+    assert not mapped_at(at)
+
+
+def test_a_named_file_has_its_name_until_close_and_a_second_one_is_refused(tmp_path: Path) -> None:
+    path = f"/dev/shm/hicachectl-test-{os.getpid()}"
+    spec = MappingSpec(kind=Kind.TMPFS, path=path, named=True, n_threads=1)
+    with map_memory(MIB, spec) as mapping:
+        mapping.buffer[0] = 9
+        assert Path(path).read_bytes()[0] == 9
+        with pytest.raises(UsageError, match="is there already"):
+            map_memory(MIB, spec)
+        assert Path(path).exists()
+    assert not Path(path).exists()
+
+
+def test_a_path_given_with_another_kind_of_memory_is_left_alone(tmp_path: Path) -> None:
+    bystander = tmp_path / "mine"
+    bystander.write_text("keep")
+    map_memory(MIB, MappingSpec(path=str(bystander), named=True, n_threads=1)).close()
+    assert bystander.read_text() == "keep"
+
+
+def test_a_file_that_would_lie_on_a_disk_is_refused() -> None:
+    kernel = FakeKernel()
+    with pytest.raises(UsageError, match="ext4"):
+        made(kernel, MappingSpec(kind=Kind.TMPFS, path="/var/pool", named=True))
+    assert kernel.holds_nothing
+
+
+def test_a_file_its_mount_has_no_room_for_is_refused_before_a_page_is_touched() -> None:
+    kernel = FakeKernel()
+    kernel.free = MIB
+    with pytest.raises(CapacityError) as caught:
+        made(kernel, MappingSpec(kind=Kind.TMPFS, path="/dev/shm/pool", named=True))
+    assert caught.value.terms == (("file bytes", 5 * MIB), ("bytes left on the mount", MIB))
+    assert "populate" not in kernel.calls
+    assert kernel.holds_nothing
+
+
+def test_the_kernel_is_asked_in_the_order_of_the_contract() -> None:
+    kernel, driver = FakeKernel(), FakeDriver()
+    mapping = made(kernel, MappingSpec(placed=SPREAD), driver)
+    asked = [
+        c for c in kernel.calls if c in ("reserve", "place", "bind", "advise 14", "populate", "read /proc/self/smaps")
+    ]
+    assert list(dict.fromkeys(asked)) == ["reserve", "place", "bind", "advise 14", "populate", "read /proc/self/smaps"]
+    assert mapping.report.placement == "interleave on nodes 0, 1"
+    assert mapping.report.registered_bytes == mapping.report.mapped_bytes == 5 * MIB
+    assert [step.state for step in mapping.steps] == [StepState.DONE] * 6
+    mapping.close()
+    assert kernel.holds_nothing
+    assert not driver.registered
+
+
+@pytest.mark.parametrize(
+    ("number", "named"),
+    [(errno.EPERM, "CAP_SYS_NICE"), (errno.EINVAL, "cpuset"), (errno.ENOSYS, "ENOSYS")],
+)
+def test_a_refused_policy_is_in_the_report_with_its_reason(number: int, named: str) -> None:
+    def refuse(call: str) -> None:
+        if call == "bind":
+            raise OSError(number, os.strerror(number), "mbind")
+
+    with made(FakeKernel(refuse), MappingSpec(placed=SPREAD)) as mapping:
+        step = mapping.report.step("bind")
+        assert step is not None
+        assert step.state is StepState.REFUSED
+        assert step.reason is not None
+        assert step.reason.startswith("policy not applied: mbind")
+        assert named in step.reason
+        assert mapping.report.placement is None
+
+
+def test_a_policy_that_reads_back_otherwise_is_not_done() -> None:
+    class Liar(FakeKernel):
+        def policy_of(self, address: int) -> tuple[int, tuple[int, ...]]:
+            return 0, ()
+
+    with made(Liar(), MappingSpec(placed=SPREAD)) as mapping:
+        step = mapping.steps[1]
+        assert step.state is StepState.PARTLY
+        assert "default" in (step.reason or "")
+
+
+def test_a_node_outside_the_cpuset_never_reaches_the_kernel() -> None:
+    kernel = FakeKernel()
+    with made(kernel, MappingSpec(placed=Placed(PlacementMode.LOCAL, (5,)))) as mapping:
+        assert mapping.steps[1].reason == (
+            "policy not applied: nodes [5] are not both online and allowed to this process ([0, 1] are)"
+        )
+    assert "bind" not in kernel.calls
+
+
+def test_small_pages_are_told_with_the_setting_that_governs_them() -> None:
+    with made(FakeKernel(huge=False), MappingSpec(kind=Kind.MEMFD)) as mapping:
+        step = mapping.report.step("verify")
+        assert step is not None
+        assert step.state is StepState.PARTLY
+        assert step.reason == "0 % in huge pages: transparent_hugepage/shmem_enabled is never"
+        assert mapping.report.huge_share == 0.0
+
+
+def test_pages_on_other_nodes_than_asked_are_told() -> None:
+    class Elsewhere(FakeKernel):
+        def nodes_of(self, addresses: object) -> list[int]:
+            return [0, 0, 0, 1]
+
+    with made(Elsewhere(), MappingSpec(placed=Placed(PlacementMode.LOCAL, (0,)))) as mapping:
+        step = mapping.report.step("verify")
+        assert step is not None
+        assert step.reason == "1 of 4 sampled pages lie outside nodes [0]"
+
+
+def test_a_hugetlb_pool_that_is_too_small_is_refused_with_the_arithmetic() -> None:
+    kernel = FakeKernel()
+    for name, value in (("nr_hugepages", 8), ("free_hugepages", 3), ("resv_hugepages", 1)):
+        kernel.files[f"/sys/kernel/mm/hugepages/hugepages-2048kB/{name}"] = f"{value}\n"
+    for node, value in ((0, 2), (1, 1)):
+        kernel.files[f"/sys/devices/system/node/node{node}/hugepages/hugepages-2048kB/free_hugepages"] = f"{value}\n"
+    with pytest.raises(CapacityError) as caught:
+        made(kernel, MappingSpec(kind=Kind.HUGETLB))
+    assert caught.value.what == "3 hugetlb pages of 2048 kB are wanted, 2 can be had"
+    assert dict(caught.value.terms)["pages free on node 1"] == 1
+    with made(kernel, MappingSpec(kind=Kind.HUGETLB), n_bytes=4 * MIB) as mapping:
+        assert mapping.report.huge_share == 1.0
+        assert mapping.steps[2].state is StepState.SKIPPED
+    with pytest.raises(CapacityError, match="on nodes 1"):
+        made(kernel, MappingSpec(kind=Kind.HUGETLB, placed=Placed(PlacementMode.LOCAL, (1,))), n_bytes=4 * MIB)
+    assert kernel.holds_nothing
+
+
+def test_a_refused_registration_leaves_a_pool_that_says_so_and_nothing_registered() -> None:
+    second = Refusal("cuMemHostRegister", 999, "UNKNOWN", "words of the driver")
+    driver = FakeDriver(lambda call, n: second if (call, n) == ("register", 3) else None)
+    spec = MappingSpec(largest_registration_bytes=2 * MIB, slot_bytes=4096)
+    live = LiveRegistrations(at_exit=False)
+    with made(FakeKernel(), spec, driver, live) as mapping:
+        step = mapping.report.step("register")
+        assert step is not None
+        assert step.state is StepState.REFUSED
+        assert "UNKNOWN (999), words of the driver" in (step.reason or "")
+        assert mapping.report.registrations == ()
+        assert not driver.registered
+        taken = [at for call, at in driver.log if call == "register"]
+        assert [at for call, at in driver.log if call == "unregister"] == taken[1::-1]
+        assert len(live) == 0
+    with pytest.raises(HostError, match="could not be registered"):
+        made(
+            FakeKernel(),
+            MappingSpec(must_register=True),
+            FakeDriver(lambda call, n: second if call == "register" else None),
+        )
+
+
+def test_a_driver_that_does_not_come_up_is_a_refused_registration() -> None:
+    no = Refusal("cuInit", 999, "UNKNOWN", "no driver")
+    driver = FakeDriver(lambda call, n: no if call == "prepare" else None)
+    with made(FakeKernel(), MappingSpec(), driver) as mapping:
+        assert mapping.steps[-1].state is StepState.REFUSED
+    assert [call for call, _ in driver.log] == ["prepare"]
+
+
+def test_memory_bound_to_nodes_without_room_is_refused_before_a_page_is_touched() -> None:
+    kernel = FakeKernel()
+    for node, kib in ((0, 9 << 10), (1, 2 << 10)):
+        kernel.files[f"/sys/devices/system/node/node{node}/meminfo"] = f"Node {node} MemFree: {kib} kB\n"
+    with made(kernel, MappingSpec(placed=Placed(PlacementMode.LOCAL, (0,)))):
+        pass
+    kernel.calls.clear()
+    with pytest.raises(CapacityError, match="which have room for 4"):
+        made(kernel, MappingSpec(placed=SPREAD))
+    assert "populate" not in kernel.calls
+    assert kernel.holds_nothing
+
+
+@pytest.mark.parametrize("fault", Fault)
+def test_every_injected_fault_is_reported_or_raised_and_leaves_nothing(fault: Fault) -> None:
+    kernel, driver, live = FakeKernel(), FakeDriver(), LiveRegistrations(at_exit=False)
+    calls, registrar = with_fault(fault, kernel, driver)
+    spec = MappingSpec(placed=SPREAD, n_threads=1)
+    raised = {Fault.DEVICE_LOST: Vanished, Fault.POPULATE_NO_MEMORY: CapacityError}.get(fault)
+    if raised is not None:
+        with pytest.raises(raised):
+            map_memory(200 * MIB, spec, registrar=registrar, calls=calls, live=live)
+    else:
+        mapping = map_memory(200 * MIB, spec, registrar=registrar, calls=calls, live=live)
+        assert any("injected" in (step.reason or "") for step in mapping.steps)
+        mapping.close()
+    assert kernel.holds_nothing
+    assert not driver.registered
+    assert len(live) == 0
+
+
+def test_memory_that_ends_while_populating_is_an_error_with_what_was_touched_and_given_back() -> None:
+    calls, _ = with_fault(Fault.POPULATE_NO_MEMORY, LinuxCalls(), NoRegistrar("none"))
+    with pytest.raises(CapacityError) as caught:
+        map_memory(3 * MIB, MappingSpec(n_threads=1), calls=calls)
+    assert dict(caught.value.terms)["touched bytes"] == 0
+
+
+CALLS = ["reserve", "place", "bind", "policy_of", "advise 14", "advise 10", "populate", "touch", "nodes_of",
+         "shared_memory", "file", "free_bytes", "read /proc/self/smaps", "read /proc/self/status", "register", "prepare"]  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    fails=st.sampled_from(CALLS),
+    at=st.integers(1, 4),
+    how=st.sampled_from([errno.ENOMEM, errno.EPERM, errno.EINVAL, errno.EFAULT, errno.EIO, None]),
+    kind=st.sampled_from([Kind.ANONYMOUS, Kind.MEMFD, Kind.TMPFS]),
+    named=st.booleans(),
+    n_bytes=st.integers(1, 300 * MIB),
+    lost=st.booleans(),
+    must=st.booleans(),
+)
+def test_after_a_failure_at_any_step_nothing_stays_mapped_open_named_or_registered(
+    fails: str, at: int, how: int | None, kind: Kind, named: bool, n_bytes: int, lost: bool, must: bool
+) -> None:
+    seen: dict[str, int] = {}
+
+    def refuse(call: str) -> None:
+        seen[call] = seen.get(call, 0) + 1
+        if call == fails and seen[call] >= at:
+            if how is None:
+                raise KeyboardInterrupt
+            raise OSError(how, os.strerror(how), call)
+
+    def refused(call: str, n: int) -> Refusal | None:
+        if call != fails or n < at:
+            return None
+        if how is None:
+            raise KeyboardInterrupt
+        return Refusal(call, how, "NAME", "words", device_lost=lost)
+
+    kernel, driver, live = FakeKernel(refuse), FakeDriver(refused), LiveRegistrations(at_exit=False)
+    path = "/dev/shm/a/pool" if named else "/dev/shm"
+    spec = MappingSpec(
+        kind=kind, path=path, named=named, placed=SPREAD, n_threads=2, slot_bytes=12288, must_register=must,
+        largest_registration_bytes=64 * MIB,
+    )  # fmt: skip
+    try:
+        mapping = map_memory(n_bytes, spec, registrar=driver, calls=kernel, live=live)
+    except (HicacheError, KeyboardInterrupt):
+        pass
+    else:
+        report = mapping.report
+        assert all(step.ok or step.reason for step in report.steps)
+        assert report.registered_bytes == sum(driver.registered.values())
+        assert report.registered_bytes in (0, report.mapped_bytes)
+        mapping.close()
+    assert kernel.holds_nothing
+    assert not driver.registered
+    assert len(live) == 0
+
+
+def test_a_faulty_registrar_without_a_driver_registers_nothing() -> None:
+    registrar = FaultyRegistrar(NoRegistrar("no driver"), Fault.REGISTER_DRIVER_ERROR, at_call=2)
+    assert registrar.prepare() is None
+    assert registrar.register(0, 1) is None
+    assert registrar.register(1, 1) is not None
+    assert registrar.unregister(0) is None
+
+
+def test_the_descriptor_of_a_memfd_is_the_same_memory() -> None:
+    with map_memory(MIB, MappingSpec(kind=Kind.MEMFD, n_threads=1)) as mapping:
+        mapping.buffer[5] = 42
+        assert mapping.fd is not None
+        assert os.pread(mapping.fd, 6, 0)[5] == 42
+        assert np.frombuffer(os.pread(mapping.fd, 5, 0), np.uint8).sum() == 0

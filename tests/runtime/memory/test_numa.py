@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import sys
+import threading
 import types
 from pathlib import Path
 
@@ -93,3 +94,24 @@ def test_touched_pages_have_a_node_and_untouched_ones_do_not() -> None:
     assert sum(placement.by_node.values()) == 4
     assert placement.untouched == 4
     assert set(placement.by_node) <= set(numa.allowed_nodes())
+
+
+def test_a_thread_is_kept_to_its_node_and_never_gets_a_cpu_it_did_not_have(tmp_path: Path) -> None:
+    mine = sorted(os.sched_getaffinity(0))
+    root = host(tmp_path, "0-1", "0-1", {0: "10 20", 1: "20 10"})
+    (root / "sys/devices/system/node/node0/cpulist").write_text(f"{mine[0]},9000")
+    (root / "sys/devices/system/node/node1/cpulist").write_text("9001-9002")
+    seen: list[object] = []
+
+    def run() -> None:
+        seen.append(numa.narrow_thread(1, root))
+        seen.append(numa.narrow_thread(0, root))
+        seen.append(os.sched_getaffinity(0))
+        seen.append(numa.narrow_thread(7, root))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen[:3] == ["none of this process's CPUs belongs to node 1", None, {mine[0]}]
+    assert "cannot be read" in str(seen[3])
+    assert sorted(os.sched_getaffinity(0)) == mine

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from hicachectl.errors import CapacityError, Unsupported, Vanished
 from hicachectl.runtime.geometry import KVGeometry, KVKind
 from hicachectl.runtime.layout import Backend, Layout
 from hicachectl.runtime.memory.device_pool import DevicePool
-from hicachectl.runtime.memory.host_pool import HostPool
+from hicachectl.runtime.memory.host_pool import HostPool, slot_boundary_bytes
 from hicachectl.runtime.memory.slots import Slots
 from hicachectl.runtime.transfer.backends import Direction
 from hicachectl.runtime.transfer.cuda_runtime import CudaRuntime
@@ -52,6 +53,18 @@ def finish(transfer: Transfer) -> Transfer:
     return transfer
 
 
+class PoolInParts(HostPool):
+    """A host pool whose registrations meet at `edges`."""
+
+    def __init__(self, geometry: KVGeometry, layout: Layout, edges: tuple[int, ...]) -> None:
+        super().__init__(geometry, N_SLOTS, layout)
+        self._parts = (0, *edges, self.n_bytes)
+
+    @property
+    def registrations(self) -> tuple[tuple[int, int], ...]:
+        return tuple(pairwise(self._parts))
+
+
 class Rig:
     """A backend over a fake device whose memory is a processor's."""
 
@@ -67,9 +80,11 @@ class Rig:
         driver_batch: bool = True,
         room: int | None = None,
         kind: Backend = Backend.STRIDED,
+        edges: tuple[int, ...] = (),
     ) -> None:
         self.cuda = FakeCuda(seed, version=version, driver_batch=driver_batch)
-        self.device, self.host = DevicePool(geometry, N_SLOTS), HostPool(geometry, N_SLOTS, layout)
+        self.device, self.host = DevicePool(geometry, N_SLOTS), PoolInParts(geometry, layout, edges)
+        self.cuda.borders = [self.host.array.ctypes.data + edge for edge in edges]
         rng = np.random.default_rng(seed)
         self.device.planes_numpy()[:] = rng.integers(0, 256, self.device.planes_numpy().shape, dtype=np.uint8)
         self.host.array[:] = rng.integers(0, 256, self.host.array.shape, dtype=np.uint8)
@@ -139,6 +154,9 @@ def test_pages_keep_their_bytes_up_and_down_whatever_the_layout_geometry_slots_s
     kind = data.draw(st.sampled_from([Backend.STRIDED, Backend.STRIDED, Backend.BATCH, Backend.UVA, Backend.DIRECT]))
     n_chunks = data.draw(st.integers(1, 40))
     n_buffers = data.draw(st.integers(2, 3))
+    boundary = slot_boundary_bytes(geometry, layout)
+    n_boundaries = N_SLOTS * geometry.page_bytes // boundary
+    edges = tuple(sorted(n * boundary for n in data.draw(st.sets(st.integers(1, n_boundaries - 1), max_size=3))))
     rig = Rig(
         geometry,
         layout,
@@ -148,6 +166,7 @@ def test_pages_keep_their_bytes_up_and_down_whatever_the_layout_geometry_slots_s
         version=data.draw(st.sampled_from([12080, 13000] if kind is Backend.BATCH else [12060, 12080, 13000])),
         driver_batch=kind is Backend.BATCH or data.draw(st.booleans()),
         kind=kind,
+        edges=edges,
     )
     layers = data.draw(st.integers(1, geometry.n_layers))
     groups = [layers, geometry.n_layers - layers] if layers < geometry.n_layers else [layers]

@@ -47,24 +47,15 @@ def test_a_library_without_the_call_has_no_batched_copy() -> None:
 def test_error_codes_become_errors_that_say_what_to_do(code: int, kind: type[Exception]) -> None:
     cuda = FakeCuda()
     runtime = CudaRuntime(cuda.library, "libcudart.so.13")
-    cuda.fail["cudaHostRegister"] = code
+    cuda.fail["cudaMemcpyAsync"] = code
     with pytest.raises(kind) as caught:
-        runtime.register(4096, 8192)
+        runtime.copy(4096, 8192, 1, cuda.Stream().cuda_stream)
     error = caught.value
     assert isinstance(error, (HostError, CapacityError))
-    assert "cudaHostRegister of 8192 bytes" in error.what
+    assert "cudaMemcpyAsync failed" in error.what
     assert error.why == f"fake error {code}"
     assert error.where == "libcudart.so.13"
     assert error.hint
-
-
-def test_registered_memory_is_given_back() -> None:
-    cuda = FakeCuda()
-    runtime = CudaRuntime(cuda.library)
-    runtime.register(4096, 8192)
-    assert cuda.registered == {4096: 8192}
-    runtime.unregister(4096)
-    assert cuda.registered == {}
 
 
 def test_where_no_runtime_is_loaded_nothing_is_made_up(tmp_path: Path) -> None:

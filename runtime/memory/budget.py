@@ -1,0 +1,190 @@
+"""Whether pools fit the host: one sum over everything that wants memory, from one look at the host, printed term by term. Pure.
+
+    machine   total - other use - hugetlb held - left to the machine       what MemAvailable has, less the reserve
+    cgroup    the tightest limit up the tree - what is used under it - left to the machine
+    memlock   RLIMIT_MEMLOCK, for what the process locks itself or registers for RDMA; registering with CUDA is not bound by it
+    hugetlb   the free pages of the reserved pool that nobody was promised; only pools of kind hugetlb draw on it
+
+Everything is counted once for the host: the pools of all ranks, and a shared pool once however many map it. A sum that fits is a
+promise of the kernel, no more: memory is had when its pages were touched (`untouched`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hicachectl.errors import CapacityError
+from hicachectl.units import format_bytes
+
+__all__ = ["Ask", "GroupLimit", "HostMemory", "Ledger", "Proof", "ledger", "require_node_room", "untouched"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimit:
+    """The control group that leaves the least room: its limit, and what is used under it without what goes first when pressed."""
+
+    limit_bytes: int
+    used_bytes: int
+    name: str = "cgroup"
+
+    @property
+    def room_bytes(self) -> int:
+        return max(0, self.limit_bytes - self.used_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemory:
+    """One look at the host's memory. `available_bytes` is the kernel's MemAvailable, which leaves out the whole hugetlb pool."""
+
+    total_bytes: int
+    available_bytes: int
+    hugetlb_bytes: int = 0
+    hugetlb_free_bytes: int = 0
+    group: GroupLimit | None = None
+    """None: no limit binds this process."""
+    memlock_bytes: int | None = None
+    """None: unlimited."""
+    node_free_bytes: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def other_use_bytes(self) -> int:
+        """What is in use by everything else."""
+        return max(0, self.total_bytes - self.available_bytes - self.hugetlb_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Memory that something wants: of each of `ranks` ranks, or of all together when they share it."""
+
+    name: str
+    n_bytes: int
+    ranks: int = 1
+    shared: bool = False
+    hugetlb: bool = False
+    locked: bool = False
+    """Locked by the process or registered for RDMA, so that RLIMIT_MEMLOCK binds it."""
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes on this host.
+
+        >>> Ask("host pool", 10, ranks=8).total_bytes, Ask("host pool", 10, ranks=8, shared=True).total_bytes
+        (80, 10)
+        """
+        return self.n_bytes if self.shared else self.n_bytes * self.ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The sum, its terms in order, what can be used, and which bound says so."""
+
+    asks: tuple[tuple[str, int], ...]
+    terms: tuple[tuple[str, int], ...]
+    """What the host has and what goes off, as (name, bytes); what goes off is negative."""
+    wanted_bytes: int
+    room_bytes: int
+    bound: str
+    """"usable memory", "usable memory under the cgroup limit" or "locked-memory limit"."""
+    hugetlb_wanted_bytes: int = 0
+    hugetlb_room_bytes: int = 0
+
+    @property
+    def fits(self) -> bool:
+        return self.wanted_bytes <= self.room_bytes and self.hugetlb_wanted_bytes <= self.hugetlb_room_bytes
+
+    def require(self, hint: str = "make the pools smaller") -> None:
+        """Raise CapacityError with every term when the sum does not fit."""
+        if self.fits:
+            return
+        if self.wanted_bytes > self.room_bytes:
+            wanted, bound, room = self.wanted_bytes, self.bound, self.room_bytes
+        else:
+            wanted, bound, room = self.hugetlb_wanted_bytes, "free hugetlb memory", self.hugetlb_room_bytes
+        raise CapacityError(
+            f"the pools need {format_bytes(wanted)}, {bound} is {format_bytes(room)}",
+            terms=(*self.asks, *self.terms, (bound, room)),
+            why=" + ".join(f"{name} {format_bytes(amount)}" for name, amount in self.asks),
+            hint=hint,
+        )
+
+
+def ledger(host: HostMemory, asks: Sequence[Ask], *, reserve_bytes: int) -> Ledger:
+    """Add up what is wanted and what can be had. Pure. `reserve_bytes` are left to the machine, under a cgroup's limit too.
+
+    >>> found = ledger(HostMemory(1536, 1326), [Ask("host pool", 150, ranks=8)], reserve_bytes=128)
+    >>> found.terms, found.wanted_bytes, found.room_bytes, found.fits
+    ((('total', 1536), ('other use', -210), ('left to the machine', -128)), 1200, 1198, False)
+    """
+    terms = [("total", host.total_bytes), ("other use", -host.other_use_bytes)]
+    if host.hugetlb_bytes:
+        terms.append(("hugetlb held", -host.hugetlb_bytes))
+    terms.append(("left to the machine", -reserve_bytes))
+    room, bound = max(0, host.available_bytes - reserve_bytes), "usable memory"
+    if host.group is not None:
+        terms += [(f"limit of {host.group.name}", host.group.limit_bytes), ("used under it", -host.group.used_bytes)]
+        under = max(0, host.group.room_bytes - reserve_bytes)
+        if under < room:
+            room, bound = under, "usable memory under the cgroup limit"
+    plain = [ask for ask in asks if not ask.hugetlb]
+    wanted = sum(ask.total_bytes for ask in plain)
+    locked = sum(ask.n_bytes for ask in plain if ask.locked)  # the limit is a process's own
+    if locked and host.memlock_bytes is not None:
+        terms.append(("locked-memory limit", host.memlock_bytes))
+        if locked > host.memlock_bytes and wanted <= room:
+            wanted, room, bound = locked, host.memlock_bytes, "locked-memory limit"
+    return Ledger(
+        asks=tuple((ask.name, ask.total_bytes) for ask in asks),
+        terms=tuple(terms),
+        wanted_bytes=wanted,
+        room_bytes=room,
+        bound=bound,
+        hugetlb_wanted_bytes=sum(ask.total_bytes for ask in asks if ask.hugetlb),
+        hugetlb_room_bytes=host.hugetlb_free_bytes,
+    )
+
+
+def require_node_room(free_bytes: Mapping[int, int], n_bytes: int, nodes: Sequence[int], *, spread: bool) -> None:
+    """Refuse a pool whose nodes have no room: memory bound to a full node gets the process killed, not refused. Pure.
+
+    `spread`: the same amount from each node (interleave), so that the fullest one decides; else all of it from any of them.
+    `free_bytes` is what each node can give; where one is not known, nothing is judged. Raises CapacityError with the free bytes of each node.
+    """
+    known = {node: free_bytes[node] for node in nodes if node in free_bytes}
+    if not known or len(known) < len(nodes):
+        return
+    room = min(known.values()) * len(known) if spread else sum(known.values())
+    if n_bytes <= room:
+        return
+    raise CapacityError(
+        f"a pool of {format_bytes(n_bytes)} on nodes {', '.join(map(str, sorted(known)))}, which have room for {format_bytes(room)}",
+        terms=(("pool bytes", n_bytes), *((f"free on node {node}", free) for node, free in sorted(known.items()))),
+        why="interleaved memory takes as much from each node: the fullest decides"
+        if spread
+        else "no other node may be used",
+        hint="make the pool smaller, or place it on more nodes",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What became of an ask: bytes asked, and bytes of it in memory after every page was touched (None: not looked at)."""
+
+    name: str
+    n_bytes: int
+    touched_bytes: int | None
+
+
+def untouched(proofs: Sequence[Proof]) -> tuple[str, ...]:
+    """Say of which asks the memory is not proven to be had: empty means all were touched. Pure.
+
+    >>> untouched([Proof("host pool", 4096, 4096), Proof("bounce", 4096, None), Proof("index", 8192, 4096)])
+    ('bounce: 4.0 KiB not touched', 'index: 4.0 KiB of 8.0 KiB touched')
+    """
+    found = []
+    for proof in proofs:
+        if proof.touched_bytes is None:
+            found.append(f"{proof.name}: {format_bytes(proof.n_bytes)} not touched")
+        elif proof.touched_bytes < proof.n_bytes:
+            found.append(f"{proof.name}: {format_bytes(proof.touched_bytes)} of {format_bytes(proof.n_bytes)} touched")
+    return tuple(found)

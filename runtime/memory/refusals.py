@@ -1,0 +1,68 @@
+"""From the kernel's and the driver's refusals to errors of this program. Pure, but for one limit of this process."""
+
+from __future__ import annotations
+
+import errno
+import resource
+
+from hicachectl.errors import CapacityError, HicacheError, HostError, PermissionDenied, Unsupported, UsageError
+from hicachectl.runtime.memory.register import Refusal
+from hicachectl.runtime.memory.spec import MappingSpec
+from hicachectl.runtime.memory.syscalls import why
+from hicachectl.units import format_bytes
+
+__all__ = ["limit_words", "not_obtained", "not_populated"]
+
+_EHWPOISON = 133
+"""include/uapi/asm-generic/errno.h; Python has no name for it."""
+
+
+def not_obtained(error: OSError, n_bytes: int, spec: MappingSpec) -> HicacheError:
+    """Describe why there is no range. Pure."""
+    what = f"no address range of {n_bytes} bytes for a pool"
+    if error.errno == errno.EEXIST:
+        return UsageError(
+            f"the file {spec.path} is there already", why="another pool, or what a killed process left",
+            hint="remove it when nothing uses it (fuser shows who does), or name another",
+        )  # fmt: skip
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return PermissionDenied(what, where=spec.path, why=why(error), hint="name a place this user may write")
+    if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOSYS, errno.EINVAL):
+        return Unsupported(what, where=spec.path, why=why(error), hint="use another kind of memory")
+    return CapacityError(
+        what,
+        terms=(("pool bytes", n_bytes),),
+        where=spec.path,
+        why=why(error),
+        hint="make the pool smaller, or raise the address-space limit (ulimit -v)",
+    )
+
+
+def not_populated(
+    error: OSError, done_bytes: int, *, n_bytes: int, mapped_bytes: int, spec: MappingSpec
+) -> HicacheError:
+    """Describe why a page could not be had. Pure."""
+    if error.errno == _EHWPOISON:
+        return HostError(
+            f"a page of the pool is broken memory, after {format_bytes(done_bytes)} of {format_bytes(mapped_bytes)}",
+            why=why(error),
+            hint="see the kernel's log for the machine check, and replace the module",
+        )
+    nodes = "" if spec.placed is None else f", from nodes {', '.join(map(str, spec.placed.nodes))} only"
+    return CapacityError(
+        f"the memory of a pool of {format_bytes(n_bytes)} cannot be had: {format_bytes(done_bytes)} were touched{nodes}",
+        terms=(("pool bytes", n_bytes), ("mapped bytes", mapped_bytes), ("touched bytes", done_bytes)),
+        where=spec.path,
+        why=why(error),
+        hint="make the pool smaller; what was touched is given back",
+    )
+
+
+def limit_words(answer: Refusal | str, mapped_bytes: int) -> str:
+    """Name a limit of this process that a refused registration may have run into."""
+    if isinstance(answer, str):
+        return ""
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    if limit in (resource.RLIM_INFINITY, -1) or limit >= mapped_bytes:
+        return ""
+    return f"; RLIMIT_MEMLOCK is {format_bytes(limit)} (it binds some drivers)"

@@ -1,0 +1,93 @@
+"""Look at what a mapping got: huge pages from smaps of that mapping alone, nodes from move_pages of a sample.
+
+numa_maps cannot prove huge pages (it says kernelpagesize_kB=4 for a fully huge range), and a return code proves nothing:
+MADV_HUGEPAGE on /dev/shm as mounted returns 0 and gives none (docs/facts.md#dev-shm).
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+
+from hicachectl.runtime.memory.kinds import Kind
+from hicachectl.runtime.memory.numa import sampled_addresses
+from hicachectl.runtime.memory.syscalls import MemoryCalls, why
+
+__all__ = ["PageSample", "ResidentPages", "read_resident", "resident_of", "sample_nodes"]
+
+_HEAD = re.compile(r"([0-9a-f]+)-([0-9a-f]+) [r-][w-][x-][ps] ", re.ASCII)
+_FIELD = re.compile(r"(\w+):\s+(\d{1,18}) kB", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ResidentPages:
+    """Bytes of a mapping in memory, and bytes of those in huge pages."""
+
+    resident_bytes: int
+    huge_bytes: int
+
+    @property
+    def share(self) -> float | None:
+        """huge / resident; None when nothing is in memory."""
+        return self.huge_bytes / self.resident_bytes if self.resident_bytes else None
+
+
+@dataclass(frozen=True, slots=True)
+class PageSample:
+    """Sampled pages by node, how many were not there, and why nothing could be asked."""
+
+    by_node: dict[int, int] = field(default_factory=dict)
+    absent: int = 0
+    reason: str | None = None
+
+
+def read_resident(calls: MemoryCalls, kind: Kind, address: int, mapped_bytes: int) -> ResidentPages | str:
+    """Return what smaps says of a mapping, or why it cannot be said. Reads /proc/self/smaps."""
+    try:
+        text = calls.read("/proc/self/smaps")
+    except OSError as error:
+        return f"/proc/self/smaps cannot be read: {error.strerror or error}"
+    found = resident_of(text, address, mapped_bytes, kind)
+    return f"/proc/self/smaps has no {kind.smaps_field} of this mapping" if found is None else found
+
+
+def resident_of(text: str, address: int, mapped_bytes: int, kind: Kind) -> ResidentPages | None:
+    """Add up the entries of smaps inside a mapping; None where it is not there or has no field for its huge pages. Pure.
+
+    Rss does not count hugetlb pages: there, both sums are those of the hugetlb fields.
+    """
+    resident = huge = 0
+    seen = inside = False
+    for line in text.splitlines():
+        head = _HEAD.match(line)
+        if head is not None:
+            inside = address <= int(head[1], 16) and int(head[2], 16) <= address + mapped_bytes
+            continue
+        found = _FIELD.match(line) if inside else None
+        if found is None:
+            continue
+        n_bytes = int(found[2]) << 10
+        if found[1] == "Rss" and kind is not Kind.HUGETLB:
+            resident += n_bytes
+        elif found[1] == kind.smaps_field:
+            huge += n_bytes
+            seen = True
+            if kind is Kind.HUGETLB:
+                resident += n_bytes
+    return ResidentPages(resident, huge) if seen else None
+
+
+def sample_nodes(calls: MemoryCalls, address: int, mapped_bytes: int, *, samples: int = 256) -> PageSample:
+    """Ask on which node each of up to `samples` pages lies, spread over the range. Reads nothing of the memory itself."""
+    asked = sampled_addresses(address, mapped_bytes, samples)
+    try:
+        found = calls.nodes_of(asked)
+    except OSError as error:
+        return PageSample(reason=why(error))
+    counts = Counter(found)
+    absent = sum(n for node, n in counts.items() if node < 0)
+    odd = sorted(node for node in counts if node < 0 and node != -errno.ENOENT)
+    reason = f"move_pages of one page: {errno.errorcode.get(-odd[0], odd[0])}" if odd else None
+    return PageSample({node: n for node, n in sorted(counts.items()) if node >= 0}, absent, reason)

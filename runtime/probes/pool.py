@@ -1,0 +1,233 @@
+"""How long host memory takes to be had: reserve, populate, register, by kind and threads, beside torch's pinned memory.
+
+Every operand runs once a round, in an order that turns by one each round, so that none always finds the memory that another
+just gave back. Before the first round as much memory is touched once and given back: in a virtual machine the first touch of
+a page is paid to the hypervisor, many times over, and it would fall on whoever comes first.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from hicachectl.errors import HicacheError, UsageError
+from hicachectl.runtime.memory.kinds import Kind
+from hicachectl.runtime.memory.mapping import map_memory
+from hicachectl.runtime.memory.register import NoRegistrar, Registrar
+from hicachectl.runtime.memory.spec import MappingSpec
+from hicachectl.runtime.memory.steps import MappingReport
+from hicachectl.runtime.memory.syscalls import LinuxCalls, MemoryCalls
+
+__all__ = ["Baseline", "PoolCase", "PoolProbe", "PoolRow", "PoolSample", "default_cases", "run_pool_probe"]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCase:
+    """One way to make the pool. `refused` says why it is not tried here."""
+
+    name: str
+    spec: MappingSpec
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSample:
+    """One pool made and given back; seconds, None for what did not happen."""
+
+    total_s: float
+    """From reserve to registered, looking at the pages included: what a start waits for."""
+    populate_s: float
+    register_s: float | None
+    unregister_s: float | None
+    unmap_s: float
+    huge_share: float | None
+    registered_bytes: int
+    reasons: tuple[str, ...]
+    """Of steps that did not get all they asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRow:
+    """All samples of a case, oldest first, and why there are no more."""
+
+    case: PoolCase
+    samples: tuple[PoolSample, ...] = ()
+    refused: str | None = None
+
+    @property
+    def total_s(self) -> float | None:
+        """The median from reserve to registered."""
+        return statistics.median(sample.total_s for sample in self.samples) if self.samples else None
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What the rows are compared with: seconds to pin, and to give back. `reason` says why there are no samples, or no more."""
+
+    name: str
+    samples: tuple[tuple[float, float | None], ...] = ()
+    reason: str | None = None
+
+    @property
+    def total_s(self) -> float | None:
+        """The median time to pin."""
+        return statistics.median(made for made, _ in self.samples) if self.samples else None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolProbe:
+    """What the probe found."""
+
+    n_bytes: int
+    rounds: int
+    registrar: str | None
+    not_registered: str | None
+    """Why nothing is registered; None when it is."""
+    warmed_bytes: int
+    warm_s: float
+    rows: tuple[PoolRow, ...]
+    baseline: Baseline
+
+    def times_faster(self, row: PoolRow) -> float | None:
+        """Return baseline / row of the same run; None where one is missing or the row registered nothing."""
+        ours, theirs = row.total_s, self.baseline.total_s
+        registered = all(sample.registered_bytes for sample in row.samples)
+        return theirs / ours if ours and theirs and registered else None
+
+
+@dataclass(slots=True)
+class _Collected:
+    samples: list[PoolSample] = field(default_factory=list)
+    refused: str | None = None
+
+
+def default_cases(threads: Sequence[int], *, tmpfs: str | None = None, hugetlb: bool = False) -> tuple[PoolCase, ...]:
+    """Return the usual cases: small and huge pages of each kind, huge ones by number of threads. Pure.
+
+    `tmpfs` is a folder on a tmpfs mount for files without a name; hugetlb is tried only when asked for.
+    """
+    most = max(threads)
+    cases = [PoolCase(f"anonymous 4K, {_threads(most)}", MappingSpec(huge=False, n_threads=most))]
+    cases += [PoolCase(f"anonymous huge, {_threads(n)}", MappingSpec(n_threads=n)) for n in threads]
+    cases.append(PoolCase(f"memfd 4K, {_threads(most)}", MappingSpec(kind=Kind.MEMFD, huge=False, n_threads=most)))
+    cases += [PoolCase(f"memfd huge, {_threads(n)}", MappingSpec(kind=Kind.MEMFD, n_threads=n)) for n in threads]
+    if tmpfs is not None:
+        spec = MappingSpec(kind=Kind.TMPFS, path=tmpfs, n_threads=most)
+        cases.append(PoolCase(f"tmpfs huge, {_threads(most)}", spec))
+    if hugetlb:
+        cases.append(PoolCase(f"hugetlb, {_threads(most)}", MappingSpec(kind=Kind.HUGETLB, n_threads=most)))
+    return tuple(cases)
+
+
+def run_pool_probe(
+    n_bytes: int,
+    cases: Sequence[PoolCase],
+    *,
+    rounds: int,
+    registrar: Registrar | NoRegistrar,
+    baseline: Callable[[int], tuple[float, float | None]] | None = None,
+    baseline_name: str = "torch.empty(pin_memory=True)",
+    baseline_reason: str | None = None,
+    baseline_once: bool = False,
+    warm_bytes: int | None = None,
+    calls: MemoryCalls | None = None,
+    clock: Callable[[], float] = perf_counter,
+    told: Callable[[str], None] = lambda text: None,
+) -> PoolProbe:
+    """Make and give back a pool of `n_bytes` in every case, `rounds` times, and return the samples.
+
+    `baseline` pins as much in another way and returns seconds to pin and to give back (`baseline_once`: it cannot give back, so
+    it runs in the first round only); without one `baseline_reason` says why. `warm_bytes`: touched once before (None: twice
+    the pool). `told` hears a line before each sample. A case that is refused ends with its reason and the others go on. Takes
+    memory and gives it back; changes nothing of the host. Raises UsageError without rounds, CapacityError when not even the
+    warming has room.
+    """
+    if rounds < 1 or n_bytes < 1:
+        raise UsageError(f"a pool probe of {rounds} rounds of {n_bytes} bytes", hint="give at least 1 of both")
+    calls = LinuxCalls() if calls is None else calls
+    if not isinstance(registrar, NoRegistrar):
+        refused = registrar.prepare()
+        registrar = registrar if refused is None else NoRegistrar(str(refused))
+    warm = 2 * n_bytes if warm_bytes is None else warm_bytes
+    warm_s = _warm(warm, calls, clock) if warm else 0.0
+    found = {case.name: _Collected(refused=case.refused) for case in cases}
+    pinned: list[tuple[float, float | None]] = []
+    reason = baseline_reason
+    operands: list[PoolCase | None] = [*cases, *([] if baseline is None else [None])]
+    for number in range(rounds):
+        shift = number % len(operands) if operands else 0
+        for operand in (*operands[shift:], *operands[:shift]):
+            if operand is None:
+                if baseline is not None and reason is None and not (baseline_once and pinned):
+                    told(f"round {number + 1} of {rounds}: {baseline_name}")
+                    try:
+                        pinned.append(baseline(n_bytes))
+                    except HicacheError as error:
+                        reason = str(error)
+                continue
+            collected = found[operand.name]
+            if collected.refused is None:
+                told(f"round {number + 1} of {rounds}: {operand.name}")
+                try:
+                    collected.samples.append(_sample(n_bytes, operand, registrar, calls, clock))
+                except HicacheError as error:
+                    collected.refused = str(error)
+    if reason is None and baseline_once and rounds > 1:
+        reason = "torch keeps what it pinned: one sample"
+    return PoolProbe(
+        n_bytes=n_bytes,
+        rounds=rounds,
+        registrar=None if isinstance(registrar, NoRegistrar) else registrar.name,
+        not_registered=registrar.reason if isinstance(registrar, NoRegistrar) else None,
+        warmed_bytes=warm,
+        warm_s=warm_s,
+        rows=tuple(PoolRow(case, tuple(found[case.name].samples), found[case.name].refused) for case in cases),
+        baseline=Baseline(baseline_name, tuple(pinned), reason),
+    )
+
+
+def _warm(n_bytes: int, calls: MemoryCalls, clock: Callable[[], float]) -> float:
+    began = clock()
+    map_memory(n_bytes, MappingSpec(huge=False), calls=calls, clock=clock).close()
+    return clock() - began
+
+
+def _sample(
+    n_bytes: int, case: PoolCase, registrar: Registrar | NoRegistrar, calls: MemoryCalls, clock: Callable[[], float]
+) -> PoolSample:
+    """Make the pool once and give it back."""
+    began = clock()
+    mapping = map_memory(n_bytes, case.spec, registrar=registrar, calls=calls, clock=clock)
+    made = clock()
+    report = mapping.report
+    taken_back = mapping.unregister()
+    unregistered = clock()
+    mapping.close()
+    return PoolSample(
+        total_s=made - began,
+        populate_s=_wall(report, "populate"),
+        register_s=_wall(report, "register") if report.registrations else None,
+        unregister_s=unregistered - made if report.registrations else None,
+        unmap_s=clock() - unregistered,
+        huge_share=report.huge_share,
+        registered_bytes=report.registered_bytes,
+        reasons=(
+            *(
+                f"{step.name}: {step.reason}"
+                for step in report.steps
+                if step.reason is not None and step.name != "bind"
+            ),
+            *(f"unregister: {refusal}" for refusal in taken_back),
+        ),
+    )
+
+
+def _wall(report: MappingReport, name: str) -> float:
+    step = report.step(name)
+    return 0.0 if step is None else step.wall_s
+
+
+def _threads(n: int) -> str:
+    return "1 thread" if n == 1 else f"{n} threads"

@@ -1,0 +1,83 @@
+"""One sum for the host, term by term."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hicachectl.errors import CapacityError
+from hicachectl.runtime.memory.budget import Ask, GroupLimit, HostMemory, ledger, require_node_room
+
+GIB = 1 << 30
+HOST = HostMemory(
+    total_bytes=1536 * GIB, available_bytes=1000 * GIB, hugetlb_bytes=200 * GIB, hugetlb_free_bytes=50 * GIB
+)
+
+
+def test_the_terms_of_the_machine_add_up_to_what_can_be_used() -> None:
+    found = ledger(HOST, [Ask("host pool", GIB)], reserve_bytes=128 * GIB)
+    assert sum(amount for _, amount in found.terms) == found.room_bytes == 872 * GIB
+    assert dict(found.terms)["hugetlb held"] == -200 * GIB
+
+
+@given(ranks=st.integers(1, 16), pool=st.integers(0, 100), side=st.integers(0, 100), room=st.integers(0, 3000))
+def test_a_sum_fits_exactly_when_all_ranks_and_pools_do_together(ranks: int, pool: int, side: int, room: int) -> None:
+    host = HostMemory(10_000, room)
+    found = ledger(
+        host, [Ask("host pool", pool, ranks=ranks), Ask("bounce", side, ranks=ranks, shared=True)], reserve_bytes=0
+    )
+    assert found.wanted_bytes == pool * ranks + side
+    assert found.fits == (pool * ranks + side <= room)
+    if not found.fits:
+        with pytest.raises(CapacityError) as caught:
+            found.require()
+        terms = dict(caught.value.terms)
+        assert (terms["host pool"], terms["bounce"]) == (pool * ranks, side)
+        assert terms["usable memory"] == room
+
+
+def test_the_tightest_bound_decides_and_is_named_with_its_terms() -> None:
+    host = HostMemory(100, 80, group=GroupLimit(60, 25, "cgroup /pod"))
+    found = ledger(host, [Ask("host pool", 32)], reserve_bytes=5)
+    assert (found.room_bytes, found.bound) == (30, "usable memory under the cgroup limit")
+    assert dict(found.terms)["limit of cgroup /pod"] == 60
+    with pytest.raises(CapacityError, match="usable memory under the cgroup limit"):
+        found.require()
+    assert ledger(HostMemory(100, 20, group=GroupLimit(60, 25)), [], reserve_bytes=5).bound == "usable memory"
+
+
+def test_free_hugetlb_pages_serve_pools_of_that_kind_and_no_other() -> None:
+    plain = ledger(HOST, [Ask("host pool", 1001 * GIB)], reserve_bytes=0)
+    assert not plain.fits
+    both = ledger(
+        HOST, [Ask("host pool", 900 * GIB), Ask("huge pool", 25 * GIB, ranks=2, hugetlb=True)], reserve_bytes=0
+    )
+    assert both.fits
+    more = ledger(HOST, [Ask("huge pool", 51 * GIB, hugetlb=True)], reserve_bytes=0)
+    with pytest.raises(CapacityError, match="free hugetlb memory is 50"):
+        more.require()
+
+
+def test_the_locked_memory_limit_binds_only_what_is_locked() -> None:
+    host = HostMemory(100, 80, memlock_bytes=10)
+    assert ledger(host, [Ask("host pool", 40)], reserve_bytes=0).fits
+    found = ledger(host, [Ask("rdma pool", 12, ranks=2, locked=True)], reserve_bytes=0)
+    assert (found.fits, found.bound, found.room_bytes) == (False, "locked-memory limit", 10)
+    assert ledger(host, [Ask("rdma pool", 9, ranks=2, locked=True)], reserve_bytes=0).fits
+
+
+def test_a_full_node_refuses_what_is_bound_to_it_and_the_fullest_what_is_spread() -> None:
+    free = {0: 10, 1: 40}
+    require_node_room(free, 10, (0,), spread=False)
+    require_node_room(free, 50, (0, 1), spread=False)
+    require_node_room(free, 20, (0, 1), spread=True)
+    require_node_room(free, 1000, (0, 7), spread=False)
+    for n_bytes, nodes, spread in ((11, (0,), False), (51, (0, 1), False), (21, (0, 1), True)):
+        with pytest.raises(CapacityError) as caught:
+            require_node_room(free, n_bytes, nodes, spread=spread)
+        assert dict(caught.value.terms)["free on node 0"] == 10
+
+
+def test_a_passed_limit_leaves_no_room_and_no_negative_one() -> None:
+    assert ledger(HostMemory(100, 3, group=GroupLimit(5, 9)), [], reserve_bytes=10).room_bytes == 0

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+from fake_memory import MIB, FakeKernel
+
+from hicachectl.errors import CapacityError
+from hicachectl.runtime.memory.kinds import (
+    HugetlbPool,
+    Kind,
+    base_page_bytes,
+    huge_page_bytes,
+    huge_setting,
+    read_hugetlb,
+    require_hugetlb,
+)
+from hicachectl.runtime.memory.making import mapped_size
+from hicachectl.runtime.memory.syscalls import LinuxCalls
+
+
+def test_the_huge_page_is_what_the_kernel_says_and_else_what_a_page_of_entries_spans() -> None:
+    kernel = FakeKernel()
+    kernel.files["/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"] = "536870912\n"
+    assert huge_page_bytes(kernel) == 512 * MIB
+    del kernel.files["/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"]
+    assert huge_page_bytes(kernel) == base_page_bytes() * (base_page_bytes() // 8)
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "huge", "whole", "size"),
+    [(1, 2 * MIB, False, 4096), (16 * MIB + 1, 2 * MIB, False, 18 * MIB), (3 * MIB, 2 * MIB, False, 3 * MIB),
+     (3 * MIB, 2 * MIB, True, 4 * MIB), (600 * MIB, 512 * MIB, False, 600 * MIB), (4 * MIB, 2 * MIB, False, 4 * MIB)],
+)  # fmt: skip
+def test_a_range_is_rounded_to_huge_pages_where_that_wastes_little(
+    n_bytes: int, huge: int, whole: bool, size: int
+) -> None:
+    assert mapped_size(n_bytes, 4096, huge, whole_huge=whole) == size
+
+
+def test_each_kind_names_the_setting_that_governs_it() -> None:
+    kernel = FakeKernel()
+    assert huge_setting(kernel, Kind.ANONYMOUS, None) == "transparent_hugepage/enabled is madvise"
+    assert huge_setting(kernel, Kind.MEMFD, None) == "transparent_hugepage/shmem_enabled is never"
+    assert huge_setting(kernel, Kind.TMPFS, "/dev/shm/x") == "the mount of /dev/shm/x has huge=never"
+    del kernel.files["/sys/kernel/mm/transparent_hugepage/enabled"]
+    assert "cannot be read" in huge_setting(kernel, Kind.ANONYMOUS, None)
+
+
+def test_pages_promised_to_others_are_not_counted_as_free() -> None:
+    pool = HugetlbPool(2 * MIB, total=10, free=6, promised=4, free_by_node={0: 3, 1: 3})
+    require_hugetlb(pool, 4 * MIB)
+    with pytest.raises(CapacityError) as caught:
+        require_hugetlb(pool, 5 * MIB)
+    assert caught.value.why == "6 free - 4 promised = 2; node 0 3, node 1 3"
+
+
+def test_a_host_without_a_pool_of_that_page_size_says_so() -> None:
+    with pytest.raises(CapacityError, match="1048576 kB"):
+        read_hugetlb(FakeKernel(), 1 << 30, (0,))
+
+
+def test_on_an_unknown_architecture_numa_calls_are_refused_not_guessed() -> None:
+    calls = LinuxCalls(machine="m68k")
+    for act in (lambda: calls.bind(0, 1, 2, (0,)), lambda: calls.policy_of(0), lambda: calls.nodes_of([0])):
+        with pytest.raises(OSError, match="m68k") as caught:
+            act()  # type: ignore[no-untyped-call]
+        assert caught.value.errno == errno.ENOSYS
+
+
+def test_a_touch_of_memory_that_is_not_there_is_refused_and_not_killed() -> None:
+    calls = LinuxCalls()
+    at = calls.reserve(1 << 20)
+    try:
+        with pytest.raises(OSError, match="touch") as caught:
+            calls.touch(at, 4096)
+        assert caught.value.errno == errno.EFAULT
+    finally:
+        calls.release(at, 1 << 20)
+
+
+def test_a_touch_populates_and_writes_zeros() -> None:
+    calls = LinuxCalls()
+    at = calls.reserve(1 << 20)
+    try:
+        calls.place(at, 1 << 20, None, None)
+        calls.touch(at, 1 << 20)
+        nodes = calls.nodes_of([at, at + (1 << 19)])
+        assert all(node >= 0 for node in nodes) or nodes == [-errno.ENOENT] * 2
+    finally:
+        calls.release(at, 1 << 20)
+
+
+def test_a_file_that_cannot_be_made_long_leaves_no_name() -> None:
+    path = f"/dev/shm/hicachectl-long-{os.getpid()}"
+    with pytest.raises(OSError, match="Invalid argument"):
+        LinuxCalls().file(path, -1, named=True)
+    assert not os.path.exists(path)
