@@ -444,3 +444,25 @@ def test_a_copy_may_follow_another_before_that_one_is_over(kind: Backend) -> Non
                 on_device |= {d: on_host[h] for d, h in zip(device.tolist(), host.tolist(), strict=True)}
             rig.cuda.current_stream().synchronize()
         assert rig.pages() == (on_device, on_host)
+
+
+@pytest.mark.parametrize("direction", Direction)
+@pytest.mark.parametrize("kind", ON_CUDA, ids=lambda kind: kind.value)
+@pytest.mark.parametrize("layout", Layout)
+def test_no_copy_spans_two_registrations_however_long_the_run(
+    layout: Layout, kind: Backend, direction: Direction
+) -> None:
+    geometry = GEOMETRIES[0]
+    edge = 9 * slot_boundary_bytes(geometry, layout)
+    run = np.arange(4, 20, dtype=np.int32)
+    for planes in (range(geometry.n_planes), range(2)):
+        rig = Rig(geometry, layout, StagingOptions(1 << 20), kind=kind, edges=(edge,))
+        on_device, on_host = rig.device.planes_numpy().copy(), rig.host.layer_view().copy()
+        rig.copy(direction, run, run, planes)
+        part, chunks = slice(planes.start, planes.stop), on_host.shape
+        if direction is Direction.LOAD:
+            on_device.reshape(chunks)[part, 4:20] = on_host[part, 4:20]
+        else:
+            on_host[part, 4:20] = on_device.reshape(chunks)[part, 4:20]
+        np.testing.assert_array_equal(rig.device.planes_numpy(), on_device)
+        np.testing.assert_array_equal(rig.host.layer_view(), on_host)
