@@ -171,34 +171,6 @@ class SideStreams:
         return perf_counter() - began
 
 
-class Products:
-    """Matrix products and their time on the device's own clock (the host's on a processor)."""
-
-    def __init__(self, device: torch.device, size: int, n: int) -> None:
-        self._device, self.n, self.size = device, n, size
-        dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-        self._a = torch.randn(size, size, device=device, dtype=dtype)
-        self._b = torch.randn(size, size, device=device, dtype=dtype)
-        self._c = torch.empty(size, size, device=device, dtype=dtype)
-
-    def seconds(self) -> float:
-        """Run `n` products and return their time."""
-        if self._device.type != "cuda":
-            began = perf_counter()
-            self._run()
-            return perf_counter() - began
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        self._run()
-        end.record()
-        end.synchronize()
-        return float(start.elapsed_time(end)) / 1e3
-
-    def _run(self) -> None:
-        for _ in range(self.n):
-            torch.matmul(self._a, self._b, out=self._c)
-
-
 def backends_here(layout: Layout, device: torch.device, options: StagingOptions) -> dict[Backend, str | None]:
     """Say of every copy backend why it cannot run here, or None when it can."""
     found: dict[Backend, str | None] = {}

@@ -19,12 +19,13 @@ from typing import Any
 
 import torch
 from _bench import Row, arguments, report
-from _copy_rig import Case, Products, Rig, SideStreams, WrongBytes, backends_here, finish
+from _copy_rig import Case, Rig, SideStreams, WrongBytes, backends_here, finish
 
 from hicachectl.runtime.geometry import KVGeometry, KVKind, preset
 from hicachectl.runtime.layout import Backend, Layout
 from hicachectl.runtime.transfer.backends import Direction
 from hicachectl.runtime.transfer.groups import layer_groups
+from hicachectl.runtime.transfer.load import ComputeLoad
 from hicachectl.runtime.transfer.options import StagingOptions
 
 METHOD = (
@@ -252,7 +253,7 @@ def both_ways(setup: Setup, rig: Rig, engine: Any, name: str) -> Iterator[Row]:
 
 def products(setup: Setup, rig: Rig, engine: Any, name: str) -> Iterator[Row]:
     """Matrix products alone and beside a load or a backup that lasts longer than they do."""
-    compute = Products(setup.device, 8192 if setup.measures else 64, 30 if setup.measures and not setup.quick else 3)
+    compute = ComputeLoad(setup.device, 8192 if setup.measures else 64, 30 if setup.measures and not setup.quick else 3)
     for _ in range(3):
         compute.seconds()
     for direction in Direction:

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
+from hicachectl.errors import Unsupported
 from hicachectl.runtime.transfer.streams import StreamModule, new_event, new_stream
 
-__all__ = ["AcceleratorOrder", "CpuOrder", "DeviceOrder", "Point", "device_order"]
+__all__ = [
+    "AcceleratorOrder",
+    "CpuOrder",
+    "DeviceOrder",
+    "DevicePick",
+    "Point",
+    "WholeDeviceOrder",
+    "device_order",
+    "no_streams",
+    "pick_device",
+    "usable_accelerators",
+]
 
 # A wait of less than this spins: a sleeping thread wakes up some tens of microseconds late.
 _SPIN_S = 1e-3
@@ -156,6 +169,102 @@ class _EventPoint:
         self._module.current_stream(self._device).wait_event(self._event)
 
 
-def device_order(device: torch.device) -> DeviceOrder:
-    """Return a new order for one submission thread on `device`; on an accelerator it owns a stream."""
-    return CpuOrder() if device.type == "cpu" else AcceleratorOrder(device)
+class WholeDeviceOrder:
+    """A device whose torch module has no streams or events: everything on it is waited for, before and after."""
+
+    def __init__(self, synchronize: Callable[[], object]) -> None:
+        self._synchronize = synchronize
+
+    def mark(self) -> object:
+        return None
+
+    @contextmanager
+    def thread(self) -> Iterator[None]:
+        yield
+
+    @contextmanager
+    def after(self, mark: object) -> Iterator[None]:
+        self._synchronize()
+        try:
+            yield
+        finally:
+            self._synchronize()
+
+    def point(self) -> Point:
+        self._synchronize()
+        return _PAST
+
+
+def device_order(device: torch.device, module: Any = None) -> DeviceOrder:
+    """Return a new order for one submission thread on `device`; on an accelerator it owns a stream.
+
+    `module` is torch's module of the device. Raises Unsupported when it can neither order work nor wait for it.
+    """
+    if device.type == "cpu" and module is None:
+        return CpuOrder()
+    module = _module(device) if module is None else module
+    if no_streams(module) is None:
+        return AcceleratorOrder(device, module)
+    synchronize = getattr(module, "synchronize", None)
+    if synchronize is None:
+        raise Unsupported(
+            f"transfers cannot be ordered on {device}",
+            why=f"{no_streams(module)}, and nothing to wait for the device with",
+            hint="use device cpu",
+        )
+    return WholeDeviceOrder(synchronize)
+
+
+def no_streams(module: Any) -> str | None:
+    """Say what the torch module of a device lacks to order copies by streams, or None. Pure."""
+    missing = [name for name in ("Stream", "Event", "current_stream", "stream") if not hasattr(module, name)]
+    return f"torch's module of the device has no {', '.join(missing)}" if missing else None
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePick:
+    """A device by its torch name, and why it is this one."""
+
+    name: str
+    reason: str
+
+    @property
+    def type(self) -> str:
+        """The torch type: cpu, cuda, ..."""
+        return self.name.partition(":")[0]
+
+
+def pick_device(wanted: str, accelerators: Callable[[], Sequence[str]] | None = None) -> DevicePick:
+    """Return the device to run on: `wanted`, or for `auto` the first accelerator torch can use here, else the processor.
+
+    `accelerators` lists the torch types that can be used. What is named and cannot be used is refused when its memory is
+    taken (`DevicePool`), never replaced.
+
+    >>> pick_device("auto", lambda: ["cuda"])
+    DevicePick(name='cuda:0', reason='auto: torch can use cuda here')
+    >>> pick_device("auto", lambda: []).name
+    'cpu'
+    """
+    if wanted != "auto":
+        return DevicePick(wanted, "asked for")
+    for kind in (accelerators or usable_accelerators)():
+        return DevicePick(f"{kind}:0", f"auto: torch can use {kind} here")
+    return DevicePick("cpu", "auto: torch has no accelerator it can use here")
+
+
+def usable_accelerators() -> list[str]:
+    """Return the types of the accelerators torch can use in this process, cuda first."""
+    found = ["cuda"] if torch.cuda.is_available() else []
+    other = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return found + [other.type for other in (other,) if other is not None and other.type not in ("cuda", "cpu")]
+
+
+def _module(device: torch.device) -> Any:
+    try:
+        return torch.get_device_module(device)
+    except RuntimeError as error:
+        raise Unsupported(
+            f"torch has no module for {device}",
+            why=str(error).splitlines()[0],
+            hint="import the vendor's torch package",
+        ) from error
