@@ -37,6 +37,9 @@ __all__ = [
 
 # Staging of one direction. 8 MiB stays in a processor's last-level cache; a block of it is two calls.
 STAGING_BYTES = 8 << 20
+# One buffer of an accelerator's staging by default, and the segments of one batched copy: `transfer/options.py`, `pieces.py`.
+_BUFFER_BYTES = 64 << 20
+_SEGMENTS_A_BATCH = 4096
 
 
 class Layout(Enum):
@@ -256,8 +259,8 @@ def submissions(
     """Count the calls that start a copy, for one transfer of `n_pages` in all `n_planes`. Pure.
 
     direct starts one a segment; torch two a staging block (gather, scatter; on an
-    accelerator a third crosses the link); cpu the fewer of one a run and two a block.
-    The others are counted when they come. Raises UsageError for those.
+    accelerator a third crosses the link); cpu the fewer of one a run and two a block; batch one for about 4,096 segments;
+    strided two a part of its staging buffer (copy, kernel) and uva one, in one layer group, with the default staging.
 
     >>> submissions(Layout.PAGE_FIRST_DIRECT, Backend.DIRECT, n_pages=512, n_planes=78, n_runs=1, page_tokens=64,
     ...             chunk_bytes=73728)
@@ -272,7 +275,13 @@ def submissions(
         return staged
     if backend is Backend.DIRECT:
         return segments(layout, n_pages=n_pages, n_planes=n_planes, n_runs=n_runs, page_tokens=page_tokens)
-    raise UsageError(f"the submissions of copy backend {backend.value} are not known", why=compatible(layout, backend))
+    if backend is Backend.BATCH:
+        rows = n_planes * (page_tokens if layout is Layout.PAGE_FIRST and n_planes > 1 else 1)
+        return -(-n_pages // max(1, _SEGMENTS_A_BATCH // rows))
+    parts = -(-n_pages * n_planes * chunk_bytes // _BUFFER_BYTES)
+    if n_planes * chunk_bytes <= _BUFFER_BYTES:
+        parts = -(-n_pages // (_BUFFER_BYTES // (n_planes * chunk_bytes)))
+    return 2 * parts if backend is Backend.STRIDED else parts
 
 
 def _known(text: str, noun: str, names: Iterable[str]) -> str:

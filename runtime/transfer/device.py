@@ -21,6 +21,7 @@ __all__ = [
     "Point",
     "WholeDeviceOrder",
     "device_order",
+    "device_type",
     "no_streams",
     "pick_device",
     "usable_accelerators",
@@ -231,7 +232,16 @@ class DevicePick:
     @property
     def type(self) -> str:
         """The torch type: cpu, cuda, ..."""
-        return self.name.partition(":")[0]
+        return device_type(self.name)
+
+
+def device_type(name: str) -> str:
+    """Return the torch type of a device by its name. Pure.
+
+    >>> device_type("cuda:1")
+    'cuda'
+    """
+    return name.partition(":")[0]
 
 
 def pick_device(wanted: str, accelerators: Callable[[], Sequence[str]] | None = None) -> DevicePick:
