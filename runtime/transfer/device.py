@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
-from hicachectl.errors import Unsupported
+from hicachectl.errors import CapacityError, Unsupported, Vanished
 from hicachectl.runtime.transfer.streams import StreamModule, new_event, new_stream
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "DevicePick",
     "Point",
     "WholeDeviceOrder",
+    "device_error",
     "device_order",
     "device_type",
     "no_streams",
@@ -220,6 +221,23 @@ def no_streams(module: Any) -> str | None:
     """Say what the torch module of a device lacks to order copies by streams, or None. Pure."""
     missing = [name for name in ("Stream", "Event", "current_stream", "stream") if not hasattr(module, name)]
     return f"torch's module of the device has no {', '.join(missing)}" if missing else None
+
+
+def device_error(error: Exception) -> Exception:
+    """Return what went wrong on the device as an error that says what to do; other errors as they are. Pure.
+
+    torch raises AcceleratorError (before 2.8 a RuntimeError) with "CUDA error" for what the device reports afterwards.
+    """
+    first = (str(error).splitlines() or [""])[0]
+    if isinstance(error, torch.OutOfMemoryError):
+        return CapacityError(
+            "no room on the device for a transfer", terms=(), why=first, hint="give fewer device slots"
+        )
+    of_device = getattr(torch, "AcceleratorError", ())
+    if isinstance(error, of_device) or (isinstance(error, RuntimeError) and "CUDA error" in first):
+        hint = "the device is of no more use to this process: look at dmesg, then start it again"
+        return Vanished("the device failed during a transfer", why=first, hint=hint)
+    return error
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from hicachectl.runtime.memory.device_pool import DevicePool, require_slots
 from hicachectl.runtime.memory.host_pool import HostPool
 from hicachectl.runtime.memory.slots import Slots
 from hicachectl.runtime.transfer.backends import CopyBackend, Direction, PipelinedBackend, Submitted, Work, begin
-from hicachectl.runtime.transfer.device import DeviceOrder, Point, device_order
+from hicachectl.runtime.transfer.device import DeviceOrder, Point, device_error, device_order
 
 __all__ = ["DirectionCounters", "EngineState", "Transfer", "TransferEngine"]
 
@@ -316,7 +316,7 @@ class TransferEngine:
                     raise InvariantBroken(f"{direction.value} dropped: the engine was closed", where="transfer engine")
                 self._copy(transfer)
             except Exception as failed:  # noqa: BLE001 - a thread's edge: whoever waits gets it in `error`
-                error = failed
+                error = device_error(failed)
             if direction is Direction.LOAD and self._loads_first is not None:
                 self._loads_first.submitted(transfer)
             self._count(transfer, error)
