@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -85,6 +85,11 @@ class Work(Protocol):
         """The parts in the order in which they are to be copied."""
         ...
 
+    @property
+    def arrives_on(self) -> Any | None:
+        """The stream at whose end the bytes of the steps so far are there, None when that is not known before `seal`."""
+        ...
+
     def copy(self, step: Step) -> Submitted:
         """Submit one step; returns when it is enqueued."""
         ...
@@ -133,6 +138,7 @@ class _WholeGroups:
         n_pages = int(device_slots.size)
         groups = group_planes(device_pool.geometry, layer_groups)
         self._steps = [Step(planes, 0, n_pages, end) for planes, end in groups]
+        self.arrives_on = None
 
     @property
     def steps(self) -> Sequence[Step]:

@@ -63,8 +63,8 @@ class DeviceOrder(Protocol):
         """Run a block after the caller's mark; when it ends, whatever it started is done."""
         ...
 
-    def point(self) -> Point:
-        """Return the point behind what was submitted so far."""
+    def point(self, stream: Any = None) -> Point:
+        """Return the point behind what was submitted so far, to the order's own stream or to `stream`."""
         ...
 
 
@@ -95,7 +95,7 @@ class CpuOrder:
     def after(self, mark: object) -> Iterator[None]:
         yield
 
-    def point(self) -> Point:
+    def point(self, stream: Any = None) -> Point:
         return _PAST
 
 
@@ -106,15 +106,17 @@ class AcceleratorOrder:
     """A device with streams and events in torch's own interface (cuda, xpu, or a vendor's module).
 
     `module` is torch's module of the device. Marks and points are events used again and again: one that is recorded anew
-    makes a late reader wait longer, never too short.
+    makes a late reader wait longer, never too short. The stream has the priority of compute unless `ahead`: a kernel that
+    goes ahead of compute delays it.
     """
 
-    def __init__(self, device: torch.device, module: StreamModule | None = None) -> None:
+    def __init__(self, device: torch.device, module: StreamModule | None = None, *, ahead: bool = False) -> None:
         self._device = device
         self._module: Any = torch.get_device_module(device) if module is None else module
-        self._stream: Any = new_stream(self._module, device)
+        self._stream: Any = new_stream(self._module, device, ahead=ahead)
         self._marks: deque[Any] = deque()
         self._points: deque[_EventPoint] = deque()
+        self._n_points = 0
 
     def mark(self) -> object:
         event = self._marks.popleft() if self._marks else new_event(self._module)
@@ -124,30 +126,33 @@ class AcceleratorOrder:
     @contextmanager
     def thread(self) -> Iterator[None]:
         with self._module.stream(self._stream):
+            for _ in range(_POINTS_AT_FIRST):  # an event is made when it is first recorded: not during a transfer
+                self._points.append(_EventPoint(self._module, self._device))
+                self._points[-1].record(self._stream)
+            self._stream.synchronize()
             yield
 
     @contextmanager
     def after(self, mark: object) -> Iterator[None]:
         self._stream.wait_event(mark)
+        self._n_points = 0
         try:
             yield
         finally:  # a failed copy may have left others moving: the slots are given back only when nothing moves
             self._stream.synchronize()
             self._marks.append(mark)
 
-    def point(self) -> Point:
-        point = (
-            self._points.popleft()
-            if len(self._points) > _POINTS_A_TRANSFER
-            else _EventPoint(self._module, self._device)
-        )
+    def point(self, stream: Any = None) -> Point:
+        used = self._n_points < len(self._points)  # none twice in a transfer
+        point = self._points.popleft() if used else _EventPoint(self._module, self._device)
+        self._n_points += 1
         self._points.append(point)
-        point.record(self._stream)
+        point.record(self._stream if stream is None else stream)
         return point
 
 
-# Points are used again only when this many newer ones exist: more than a transfer has layer groups.
-_POINTS_A_TRANSFER = 1024
+# Enough for the layer groups of some transfers; one with more groups makes more.
+_POINTS_AT_FIRST = 32
 
 
 class _EventPoint:
@@ -192,7 +197,7 @@ class WholeDeviceOrder:
         finally:
             self._synchronize()
 
-    def point(self) -> Point:
+    def point(self, stream: Any = None) -> Point:
         self._synchronize()
         return _PAST
 

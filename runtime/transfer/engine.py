@@ -36,6 +36,8 @@ __all__ = ["DirectionCounters", "EngineState", "Transfer", "TransferEngine"]
 
 # How often a waiter that has seen the last byte arrive lets the submission thread finish before it sleeps.
 _YIELDS = 200
+# The last step of a transfer is spun for when it should take no longer than this.
+_SPIN_S = 2e-3
 
 
 class EngineState(Enum):
@@ -95,7 +97,9 @@ class Transfer:
         self._points: list[tuple[int, Point]] = []
         self._submitted = False
         self._soon: Point | None = None
-        self._changed = Condition(Lock())
+        lock = Lock()
+        # Who waits for the end is not woken by every layer: each wake-up takes the interpreter from the submission thread.
+        self._changed, self._ended = Condition(lock), Condition(lock)
 
     @property
     def n_pages(self) -> int:
@@ -114,15 +118,15 @@ class Transfer:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it has ended and say whether it has; then read `error`."""
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._changed:
-            self._changed.wait_for(lambda: self._done or self._soon is not None, timeout_s)
+        with self._ended:
+            self._ended.wait_for(lambda: self._done or self._soon is not None, timeout_s)
             soon = self._soon
             if self._done or soon is None:
                 return self._done
         self._look_at(soon)
-        with self._changed:
+        with self._ended:
             left_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
-            return self._changed.wait_for(lambda: self._done, left_s)
+            return self._ended.wait_for(lambda: self._done, left_s)
 
     def _look_at(self, last: Point) -> None:
         """Wait for the device itself when that takes less time than being woken by the submission thread."""
@@ -171,10 +175,15 @@ class Transfer:
             self._points.append((end_layer, point))
             self._changed.notify_all()
 
-    def _all_submitted(self, soon: Point | None) -> None:
+    def _all_submitted(self) -> None:
         with self._changed:
-            self._submitted, self._soon = True, soon
+            self._submitted = True
             self._changed.notify_all()
+
+    def _nearly_there(self, last: Point) -> None:
+        with self._ended:
+            self._soon = last
+            self._ended.notify_all()
 
     def _layers_ready(self, end_layer: int) -> None:
         with self._changed:
@@ -186,13 +195,15 @@ class Transfer:
             self.error = error
             self._done = True
             self._changed.notify_all()
+            self._ended.notify_all()
 
 
 class TransferEngine:
     """Moves pages between one device pool and one host pool with one copy backend.
 
     `layer_groups` are the layers of each group of a load, in order ("a small first one, so that compute starts early");
-    they add up to the model's layers. Without it a load is one group. `clock` returns seconds, `orders` makes the streams.
+    they add up to the model's layers. Without it a load is one group. `clock` returns seconds, `orders` makes the streams,
+    `watch` is told on the submission thread how far a transfer is ("taken", "step", "submitted", ...).
     Starts two daemon threads. Raises UsageError when the groups do not add up or
     the backend cannot reach the device, InvariantBroken when the pools differ.
     """
@@ -206,6 +217,7 @@ class TransferEngine:
         *,
         clock: Callable[[], float] = time.perf_counter,
         orders: Callable[[torch.device], DeviceOrder] = device_order,
+        watch: Callable[[Transfer, str], None] | None = None,
     ) -> None:
         if device_pool.geometry != host_pool.geometry:
             raise InvariantBroken(
@@ -227,6 +239,7 @@ class TransferEngine:
         self.host_pool = host_pool
         self._backend = backend
         self._clock = clock
+        self._watch = watch
         self._groups: dict[Direction, tuple[int, ...]] = {
             Direction.LOAD: tuple(groups),
             Direction.BACKUP: (n_layers,),
@@ -329,6 +342,7 @@ class TransferEngine:
             widest = max(groups) * geometry.kind.planes_per_layer
             self._backend.prepare(direction, self.device_pool, self.host_pool, widest)
         start_s = self._clock()
+        self._say(transfer, "taken")
         transfer.queued_s = start_s - transfer._asked_s
         if not transfer.n_pages:
             transfer._layers_ready(geometry.n_layers)
@@ -337,10 +351,12 @@ class TransferEngine:
         with self._orders[direction].after(transfer._mark):
             self._submit(transfer, groups, progress)
             transfer.submit_s = self._clock() - start_s
-            transfer._all_submitted(progress.soon())
+            self._say(transfer, "submitted")
+            transfer._all_submitted()
             if direction is Direction.LOAD and self._loads_first is not None:
                 self._loads_first.submitted(transfer)
             progress.finish()
+            self._say(transfer, "arrived")
 
     def _submit(self, transfer: Transfer, groups: tuple[int, ...], progress: _Progress) -> None:
         direction, order = transfer.direction, self._orders[transfer.direction]
@@ -354,18 +370,27 @@ class TransferEngine:
             transfer.host_slots,
             groups,
         )
+        self._say(transfer, "opened")
         try:
-            for step in work.steps:
+            before_last = len(work.steps) - 2
+            for number, step in enumerate(work.steps):
                 if direction is Direction.BACKUP and self._loads_first is not None:
                     self._loads_first.let_pass()
                 took = work.copy(step)
+                self._say(transfer, "step")
                 progress.submitted(took, (step.end - step.start) * len(step.planes) * chunk_bytes)
+                if number == before_last and work.arrives_on is not None:
+                    progress.nearly(order.point(work.arrives_on))
                 if step.end_layer is not None:
                     work.seal()
                     progress.mark(step.end_layer, order.point())
                 progress.look()
         finally:
             work.close()
+
+    def _say(self, transfer: Transfer, what: str) -> None:
+        if self._watch is not None:
+            self._watch(transfer, what)
 
     def _count(self, transfer: Transfer, error: Exception | None) -> None:
         old = self._counters[transfer.direction]
@@ -401,11 +426,14 @@ class _Progress:
         self._start_s, self._clock = start_s, clock
         self._under_way: deque[tuple[int, Point, Submitted, int]] = deque()
         self._took, self._n_bytes = Submitted(0, 0), 0
+        self._before_last: Point | None = None
+        self._last_bytes = 0
 
     def submitted(self, took: Submitted, n_bytes: int) -> None:
         """Add a step to the group in hand."""
         self._took = Submitted(self._took.n_submissions + took.n_submissions, self._took.n_segments + took.n_segments)
         self._n_bytes += n_bytes
+        self._last_bytes = n_bytes
 
     def mark(self, end_layer: int, point: Point) -> None:
         """End the group in hand: its bytes are there when `point` is reached."""
@@ -418,17 +446,21 @@ class _Progress:
         while self._under_way and self._under_way[0][1].reached():
             self._arrived()
 
-    def soon(self) -> Point | None:
-        """Return the last point, when all groups should be there within a millisecond; a waiter then looks itself."""
-        n_bytes = sum(n for *_, n in self._under_way)
-        if not self._under_way or n_bytes > self._GUESSED_BYTES_PER_S * 1e-3:
-            return None
-        return self._under_way[-1][1]
+    def nearly(self, point: Point) -> None:
+        """Note the point before the last step."""
+        self._before_last = point
 
     def finish(self) -> None:
-        """Wait for all groups."""
+        """Wait for all groups: asleep, but for the last step, which this thread and the transfer's waiters spin for."""
         while self._under_way:
             _, point, _, n_bytes = self._under_way[0]
+            if len(self._under_way) == 1:
+                if self._before_last is not None:
+                    self._before_last.wait((n_bytes - self._last_bytes) / self._GUESSED_BYTES_PER_S)
+                    n_bytes = self._last_bytes
+                if n_bytes <= self._GUESSED_BYTES_PER_S * _SPIN_S:
+                    self._transfer._nearly_there(point)
+                    n_bytes = 0
             point.wait(n_bytes / self._GUESSED_BYTES_PER_S)
             self._arrived()
 

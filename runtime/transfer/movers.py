@@ -7,12 +7,14 @@ from 0; a pool looks them up in slots.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any, Protocol
 
 import torch
 
 from hicachectl.errors import UsageError
 from hicachectl.runtime.transfer import triton_kernels
+from hicachectl.runtime.transfer.kernel_launch import KernelDriver, KernelLaunch, find_kernel_driver
 
 __all__ = ["KernelKind", "Mover", "Side", "TorchMover", "TritonMover", "make_mover", "tile_of", "word_bytes"]
 
@@ -61,8 +63,12 @@ class Mover(Protocol):
         n_planes: int,
         n_tokens: int,
         programs: int | None = None,
+        stream: int | None = None,
     ) -> None:
-        """Copy `n_pages` x `n_planes` x `n_tokens` rows. `programs` bounds how many multiprocessors it takes."""
+        """Copy `n_pages` x `n_planes` x `n_tokens` rows. `programs` bounds how many multiprocessors it takes.
+
+        `stream` is the handle of the current stream, for who has it.
+        """
         ...
 
 
@@ -90,13 +96,17 @@ def tile_of(row_words: int) -> tuple[int, int]:
 
 
 class TritonMover:
-    """One Triton kernel for every move. `launch` is the compiled kernel, indexed by its grid."""
+    """One Triton kernel for every move. `launch` is the kernel, indexed by its grid, which Triton compiles at the first move.
+
+    With `driver` later moves of the same kind are launched without Triton.
+    """
 
     kind = "triton"
     reads_host = True
 
-    def __init__(self, launch: Any = triton_kernels.move_rows) -> None:
-        self._launch = launch
+    def __init__(self, launch: Any = triton_kernels.move_rows, driver: KernelDriver | None = None) -> None:
+        self._launch, self._driver = launch, driver
+        self._launches: dict[tuple[object, ...], KernelLaunch | None] = {}
 
     def move(
         self,
@@ -109,29 +119,39 @@ class TritonMover:
         n_planes: int,
         n_tokens: int,
         programs: int | None = None,
+        stream: int | None = None,
     ) -> None:
         row_words = row_bytes // source.words.element_size()
         rows, cols = tile_of(row_words)
         n_rows = n_pages * n_planes * n_tokens
         n_tiles = -(-n_rows // rows) * -(-row_words // cols)
+        n_programs = min(n_tiles, programs or _MOST_PROGRAMS)
         some_slots = source.slots if source.slots is not None else target.slots
-        self._launch[(min(n_tiles, programs or _MOST_PROGRAMS),)](
+        memory: tuple[Any, ...] = (
             source.words,
             target.words,
             some_slots,
             some_slots if target.slots is None else target.slots,
-            source.first,
-            source.page,
-            source.plane,
-            source.token,
-            target.first,
-            target.page,
-            target.plane,
-            target.token,
-            first_page,
-            n_rows,
-            n_planes,
-            n_tokens,
+        )
+        counts = (
+            source.first, source.page, source.plane, source.token, target.first, target.page, target.plane, target.token,
+            first_page, n_rows, n_planes, n_tokens,
+        )  # fmt: skip
+        direct = self._driver is not None and stream is not None and KernelLaunch.fits(counts)
+        key: tuple[object, ...] = ()
+        if direct:
+            pointers = [tensor.data_ptr() for tensor in memory]
+            # What Triton compiles for: constants, element, pointers of 16 bytes; and a launch belongs to a thread.
+            key = (
+                get_ident(), source.slots is None, target.slots is None, row_bytes, source.words.dtype,
+                source.words.get_device(), target.words.get_device(), *[pointer % 16 == 0 for pointer in pointers],
+            )  # fmt: skip
+            if (known := self._launches.get(key)) is not None:
+                known(n_programs, pointers, counts, stream)  # type: ignore[arg-type]
+                return
+        compiled = self._launch[(n_programs,)](
+            *memory,
+            *counts,
             FROM_SLOTS=source.slots is not None,
             TO_SLOTS=target.slots is not None,
             ROW_WORDS=row_words,
@@ -139,6 +159,9 @@ class TritonMover:
             COLS=cols,
             num_warps=_WARPS,
         )
+        if direct and key not in self._launches:
+            assert self._driver is not None
+            self._launches[key] = KernelLaunch.of(self._driver, compiled, len(memory), len(counts))
 
 
 class TorchMover:
@@ -158,6 +181,7 @@ class TorchMover:
         n_planes: int,
         n_tokens: int,
         programs: int | None = None,
+        stream: int | None = None,
     ) -> None:
         row_words = row_bytes // source.words.element_size()
         shape = (n_planes, n_tokens, row_words)
@@ -179,7 +203,7 @@ def make_mover(kind: KernelKind = "auto") -> tuple[Mover, str]:
         raise UsageError("the gather kernel triton is not there", why=missing, hint="take torch, or install triton")
     if kind == "torch" or missing is not None:
         return TorchMover(), "asked for" if kind == "torch" else str(missing)
-    return TritonMover(), "asked for" if kind == "triton" else "triton can be imported"
+    return TritonMover(driver=find_kernel_driver()), "asked for" if kind == "triton" else "triton can be imported"
 
 
 def _strided(side: Side, n_pages: int, shape: tuple[int, int, int]) -> torch.Tensor:

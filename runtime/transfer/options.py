@@ -16,7 +16,8 @@ class StagingOptions:
     `staging_bytes` bounds the staging of both directions together, whatever a transfer's size; each direction has
     `n_buffers` equal parts of its half, so that one is filled while the other is emptied. `kernel` is auto, triton or torch.
     The programs are those of `uva`: 16 saturate host to device and 4 device to host on one H200, more only take
-    multiprocessors from compute (docs/facts.md#h200-uva). `least_group_bytes`: layer groups smaller than this are joined.
+    multiprocessors from compute (docs/facts.md#h200-uva); `scatter_programs` bounds those of staging. The first
+    copy of a transfer is a call of `first_pieces`: the link starts when it returns. `least_group_bytes`: layer groups smaller than this are joined.
     Raises UsageError.
     """
 
@@ -25,6 +26,8 @@ class StagingOptions:
     kernel: str = "auto"
     load_programs: int = 16
     backup_programs: int = 4
+    scatter_programs: int | None = None
+    first_pieces: int = 64
     least_group_bytes: int = 8 << 20
 
     def __post_init__(self) -> None:
@@ -36,6 +39,11 @@ class StagingOptions:
         if self.load_programs < 1 or self.backup_programs < 1:
             raise UsageError(
                 f"{self.load_programs} and {self.backup_programs} programs", hint="give at least 1 of each"
+            )
+        if self.first_pieces < 1 or (self.scatter_programs is not None and self.scatter_programs < 1):
+            raise UsageError(
+                f"{self.first_pieces} first pieces, {self.scatter_programs} scatter programs",
+                hint="give at least 1 of each",
             )
 
     @property

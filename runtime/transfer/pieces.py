@@ -7,6 +7,7 @@ is a whole run of pages. All arithmetic is numpy's; nothing loops over pieces.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,6 +102,7 @@ class PieceWork:
         self._maps = (host_pool.map, device_pool.map)
         self._host_slots, self._device_slots = host_slots, device_slots
         self._lists, self._move = lists, move
+        self.arrives_on: Any | None = None
         rows = host_pool.map.rows_a_chunk
         self.steps = steps_of(groups, int(host_slots.size), lambda n_planes: _PIECES_A_STEP // (n_planes * rows))
 

@@ -24,10 +24,10 @@ class StreamModule(Protocol):
         ...
 
 
-def new_stream(module: StreamModule, device: torch.device) -> Any:
-    """Make a stream, of high priority where the device has priorities: its short kernels go ahead of long compute."""
+def new_stream(module: StreamModule, device: torch.device, *, ahead: bool = True) -> Any:
+    """Make a stream, where the device has priorities of a high one if `ahead`: its kernels then go ahead of compute."""
     try:
-        return module.Stream(device=device, priority=-1)
+        return module.Stream(device=device, priority=-1 if ahead else 0)
     except TypeError:
         return module.Stream(device=device)
 

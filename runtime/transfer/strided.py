@@ -36,8 +36,6 @@ __all__ = ["StridedBackend"]
 # Pieces of a batched copy from this size on reach the link's rate; below, host to device falls off
 # (docs/facts.md#h200-segments).
 _LEAST_PIECE_BYTES = 64 << 10
-# A 2-D copy a page pays its submission from about this size on.
-_LEAST_2D_BYTES = 512 << 10
 _MOST_KEPT_STEPS = 256
 
 
@@ -167,6 +165,7 @@ class _Lane:
         self.rows = HostRows(
             runtime, host_pool.map, host_pool.array.ctypes.data, device_pool.n_slots, edges_of(host_pool.registrations)
         )
+        self.by_plane = host_pool.layout is Layout.LAYER_FIRST
         rows_a_chunk = host_pool.map.rows_a_chunk
         self.plane_rows, self.page_rows = device_pool.n_slots * rows_a_chunk, rows_a_chunk
         streams.current_stream(device_pool.device).synchronize()  # what was allocated is also zeroed
@@ -196,7 +195,8 @@ class _Lane:
         layer_bytes = geometry.kind.planes_per_layer * geometry.chunk_bytes
         least_a_page = 0
         if host.layout is not Layout.LAYER_FIRST and self.rows.rows_are_pieces:
-            least_a_page = _LEAST_PIECE_BYTES if host.rows_a_chunk == 1 else _LEAST_2D_BYTES
+            # Token by token a group is a 2-D copy a page, at three quarters of the link's rate; a whole page is one piece.
+            least_a_page = _LEAST_PIECE_BYTES if host.rows_a_chunk == 1 else geometry.page_bytes
         sizes = merged(wanted, n_pages * layer_bytes, self.options.least_group_bytes)
         sizes = merged(sizes, layer_bytes, min(least_a_page, geometry.page_bytes))
         return group_planes(geometry, sizes)
@@ -234,6 +234,8 @@ class _Work:
         self._device_slots = device_slots
         self._slots: torch.Tensor | None = None
         self.steps = lane.steps(wanted, int(host_slots.size))
+        self.arrives_on: Any | None = self._kernels if lane.up else lane.copies
+        self._first = True
 
     def copy(self, step: Step) -> Submitted:
         lane, kernels, copies = self._lane, self._kernels, self._lane.copies
@@ -241,7 +243,7 @@ class _Work:
         if lane.up:
             if buffer.used:
                 copies.wait_event(buffer.emptied)
-            took = lane.rows.move(step.planes, step.start, step.end, buffer.address, copies.cuda_stream, up=True)
+            took = self._rows(step, buffer.address, up=True)
             buffer.filled.record(copies)
             kernels.wait_event(buffer.filled)
             self._move(step, buffer.words)
@@ -252,7 +254,7 @@ class _Work:
             self._move(step, buffer.words)
             buffer.filled.record(kernels)
             copies.wait_event(buffer.filled)
-            took = lane.rows.move(step.planes, step.start, step.end, buffer.address, copies.cuda_stream, up=False)
+            took = self._rows(step, buffer.address, up=False)
             buffer.emptied.record(copies)
         buffer.used = True
         return Submitted(took.n_submissions + 1, took.n_segments)
@@ -268,6 +270,19 @@ class _Work:
         self._kernels.wait_event(lane.copied)
         if self._slots is not None:
             lane.table.release(self._kernels)
+
+    def _rows(self, step: Step, near: int, *, up: bool) -> Submitted:
+        """Start the copies of a step; the first of a transfer in two calls, so that the link does not wait for the second."""
+        rows, stream = self._lane.rows, self._lane.copies.cuda_stream
+        first, self._first = self._first, False
+        n_first = self._lane.options.first_pieces
+        some = step.start + n_first
+        if not first or not rows.rows_are_pieces or some >= step.end or self._lane.by_plane:
+            return rows.move(step.planes, step.start, step.end, near, stream, up=up)
+        one = rows.move(step.planes, step.start, some, near, stream, up=up)
+        near += n_first * len(step.planes) * self._lane.device_pool.geometry.chunk_bytes
+        other = rows.move(step.planes, some, step.end, near, stream, up=up)
+        return Submitted(one.n_submissions + other.n_submissions, one.n_segments + other.n_segments)
 
     def _move(self, step: Step, staging: torch.Tensor) -> None:
         lane, host = self._lane, self._lane.host_pool.map
@@ -293,4 +308,6 @@ class _Work:
             n_pages=n_pages,
             n_planes=n_planes,
             n_tokens=host.rows_a_chunk,
+            programs=lane.options.scatter_programs,
+            stream=self._kernels.cuda_stream,
         )

@@ -139,6 +139,7 @@ class _Work:
             table.put(slots, lane.runtime.copy, self._stream.cuda_stream, kernel_reads_host=True)
             for table, slots in zip(lane.tables, (device_slots, host_slots), strict=True)
         )
+        self.arrives_on: Any | None = self._stream
         chunk = lane.device_pool.geometry.chunk_bytes
         self.steps = steps_of(groups, int(host_slots.size), lambda n_planes: step_bytes // (n_planes * chunk))
 
@@ -160,6 +161,7 @@ class _Work:
             n_planes=n_planes,
             n_tokens=tokens,
             programs=lane.programs,
+            stream=self._stream.cuda_stream,
         )
         return Submitted(1, n_pages * n_planes * tokens)
 

@@ -160,7 +160,12 @@ def test_pages_keep_their_bytes_up_and_down_whatever_the_layout_geometry_slots_s
     rig = Rig(
         geometry,
         layout,
-        StagingOptions(2 * n_buffers * n_chunks * geometry.chunk_bytes, n_buffers, least_group_bytes=0),
+        StagingOptions(
+            2 * n_buffers * n_chunks * geometry.chunk_bytes,
+            n_buffers,
+            least_group_bytes=0,
+            first_pieces=data.draw(st.integers(1, 4)),
+        ),
         seed=data.draw(st.integers(0, 1000)),
         kernel=data.draw(st.booleans()),
         version=data.draw(st.sampled_from([12080, 13000] if kind is Backend.BATCH else [12060, 12080, 13000])),
@@ -237,6 +242,23 @@ def test_scattered_host_pages_are_one_batched_copy_a_part() -> None:
     with rig.engine([1, 2]) as engine:
         finish(engine.load(some(20, 3, 9, 1, 23, 0, 7), some(0, 1, 2, 3, 4, 5, 6)))
     assert rig.cuda.pieces == [1, 7, 7]  # the first one tries whether the driver can
+
+
+def test_the_first_copy_of_a_transfer_is_a_small_call_so_that_the_link_starts_at_once() -> None:
+    geometry = KVGeometry("wide", KVKind.GQA, n_layers=3, token_plane_bytes=16 << 10, page_tokens=4)
+    rig = Rig(geometry, Layout.PAGE_FIRST_DIRECT, StagingOptions(1 << 30, least_group_bytes=0, first_pieces=2))
+    with rig.engine([1, 2]) as engine:
+        finish(engine.load(some(20, 3, 9, 1, 23, 0, 7), some(0, 1, 2, 3, 4, 5, 6)))
+    assert rig.cuda.pieces == [1, 2, 5, 7]
+
+
+def test_scattered_pages_that_lie_token_by_token_are_one_piece_each() -> None:
+    geometry = KVGeometry("wide", KVKind.GQA, n_layers=3, token_plane_bytes=64 << 10, page_tokens=4)
+    rig = Rig(geometry, Layout.PAGE_FIRST, StagingOptions(1 << 30, least_group_bytes=0))
+    with rig.engine([1, 2]) as engine:
+        finish(engine.load(some(20, 3, 9), some(0, 1, 2)))
+    assert rig.cuda.pieces == [1, 3]
+    assert "cudaMemcpy2DAsync" not in rig.cuda.calls
 
 
 def test_rows_too_small_for_a_batched_copy_move_with_their_neighbours() -> None:
@@ -350,6 +372,7 @@ def test_a_load_that_was_asked_for_is_submitted_before_a_backups_next_step() -> 
         def __init__(self, direction: Direction, work: Any) -> None:
             self.direction, self.work = direction, work
             self.steps, self.seal, self.close = work.steps, work.seal, work.close
+            self.arrives_on = work.arrives_on
 
         def copy(self, step: Any) -> Any:
             order.append(self.direction)
