@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
@@ -20,6 +21,7 @@ from hicachectl.runtime.memory.host_pool import HostPool, map_pool
 from hicachectl.runtime.memory.slots import Slots
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.transfer.backends import make_backend
+from hicachectl.runtime.transfer.device import DeviceOrder, device_order
 from hicachectl.runtime.transfer.engine import Transfer, TransferEngine
 from hicachectl.runtime.transfer.options import StagingOptions
 
@@ -83,11 +85,18 @@ class Rig:
 
     @contextmanager
     def engine(
-        self, kind: Backend, groups: tuple[int, ...] | None, options: StagingOptions
+        self,
+        kind: Backend,
+        groups: tuple[int, ...] | None,
+        options: StagingOptions,
+        *,
+        orders: Callable[[torch.device], DeviceOrder] = device_order,
+        watch: Callable[[Transfer, str], None] | None = None,
+        backend: Any = None,
     ) -> Iterator[tuple[TransferEngine, Any]]:
         """Open an engine and its backend, warmed up by one transfer each way; bytes are checked then and at the end."""
-        backend = make_backend(kind, self.case.layout, self.device, options)
-        engine = TransferEngine(self.device_pool, self.host_pool, backend, groups)
+        backend = make_backend(kind, self.case.layout, self.device, options) if backend is None else backend
+        engine = TransferEngine(self.device_pool, self.host_pool, backend, groups, orders=orders, watch=watch)
         try:
             self.check(engine)
             yield engine, backend
@@ -169,6 +178,43 @@ class SideStreams:
         for stream in self._streams:
             stream.synchronize()
         return perf_counter() - began
+
+
+class Products:
+    """Matrix products of `size` x `size`, in rows that the device runs without a pause."""
+
+    def __init__(self, device: torch.device, size: int) -> None:
+        self.size, self._accelerated = size, device.type == "cuda"
+        self._a = torch.randn(size, size, device=device, dtype=torch.bfloat16 if self._accelerated else torch.float32)
+        self._c = torch.empty_like(self._a)
+
+    def in_a_row(self, counts: Sequence[int], begin: Mapping[int, Callable[[], object]]) -> list[float]:
+        """Run so many products one part after the other and return each part's seconds, on the device's own clock.
+
+        `begin[i]` is called when the device begins part i.
+        """
+        if not self._accelerated:
+            found = []
+            for i, n in enumerate(counts):
+                begin.get(i, lambda: None)()
+                began = perf_counter()
+                self._run(n)
+                found.append(perf_counter() - began)
+            return found
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(len(counts) + 1)]
+        events[0].record()
+        for n, event in zip(counts, events[1:], strict=True):
+            self._run(n)
+            event.record()
+        for i in sorted(begin):
+            events[i].synchronize()
+            begin[i]()
+        events[-1].synchronize()
+        return [start.elapsed_time(end) / 1e3 for start, end in pairwise(events)]
+
+    def _run(self, n: int) -> None:
+        for _ in range(n):
+            torch.matmul(self._a, self._a, out=self._c)
 
 
 def backends_here(layout: Layout, device: torch.device, options: StagingOptions) -> dict[Backend, str | None]:

@@ -1,7 +1,8 @@
 """Copy backends: how close page transfers come to the link, what they cost the caller, and what they cost compute.
 
 Run: python benchmarks/bench_copy.py [--device cuda|cpu] [--json FILE] [--quick] [--rounds N] [--only WORD,WORD]
-     [--staging-mib N] [--buffers N] [--groups FIRST+OTHERS] [--kernel triton|torch] [--commit SHA]
+     [--staging-mib N] [--buffers N] [--groups FIRST+OTHERS] [--kernel triton|torch] [--scatter-programs N]
+     [--first-pieces N] [--ahead] [--trace] [--commit SHA]
 
 `--device cpu` runs a tiny version of every part: it shows that the code works, and measures nothing of interest.
 """
@@ -13,19 +14,21 @@ import gc
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import Any
 
 import torch
 from _bench import Row, arguments, report
-from _copy_rig import Case, Rig, SideStreams, WrongBytes, backends_here, finish
+from _copy_rig import Case, Products, Rig, SideStreams, WrongBytes, backends_here, finish
+from _copy_trace import trace_transfer
 
 from hicachectl.runtime.geometry import KVGeometry, KVKind, preset
 from hicachectl.runtime.layout import Backend, Layout
 from hicachectl.runtime.transfer.backends import Direction
+from hicachectl.runtime.transfer.device import AcceleratorOrder, DeviceOrder, device_order
 from hicachectl.runtime.transfer.groups import layer_groups
-from hicachectl.runtime.transfer.load import ComputeLoad
 from hicachectl.runtime.transfer.options import StagingOptions
 
 METHOD = (
@@ -46,6 +49,11 @@ class Setup:
     first: int
     others: int | None
     quick: bool
+    ahead: bool = False
+
+    def orders(self, device: torch.device) -> DeviceOrder:
+        """The streams of an engine: kernels with the priority of compute, or ahead of it."""
+        return AcceleratorOrder(device, ahead=True) if self.ahead and self.measures else device_order(device)
 
     @property
     def measures(self) -> bool:
@@ -74,11 +82,21 @@ def main() -> None:
     setup = Setup(
         device,
         options.rounds or (3 if options.quick or device.type == "cpu" else 9),
-        StagingOptions(options.staging_mib << 20, options.buffers, options.kernel),
+        StagingOptions(
+            options.staging_mib << 20,
+            options.buffers,
+            options.kernel,
+            scatter_programs=options.scatter_programs,
+            first_pieces=options.first_pieces,
+        ),
         int(first),
         int(others) if others else None,
         options.quick,
+        options.ahead,
     )
+    if options.trace:
+        trace(setup)
+        return
     parts: dict[str, Callable[[], Iterator[Row]]] = {
         "reference": lambda: reference(setup),
         "gqa": lambda: gqa(setup),
@@ -124,7 +142,10 @@ def reference(setup: Setup) -> Iterator[Row]:
     case = reference_case(setup)
     rig = Rig(case, setup.device)
     try:
-        with rig.engine(setup.main_backend, setup.groups(case.geometry), setup.options) as (engine, backend):
+        with rig.engine(setup.main_backend, setup.groups(case.geometry), setup.options, orders=setup.orders) as (
+            engine,
+            backend,
+        ):
             name = f"{case.name}, {setup.main_backend.value}"
             yield from against_peak(setup, rig, engine, name, 0.985)
             yield from both_ways(setup, rig, engine, name)
@@ -141,7 +162,10 @@ def gqa(setup: Setup) -> Iterator[Row]:
     for case in gqa_cases(setup):
         rig = Rig(case, setup.device)
         try:
-            with rig.engine(setup.main_backend, setup.groups(case.geometry), setup.options) as (engine, _):
+            with rig.engine(setup.main_backend, setup.groups(case.geometry), setup.options, orders=setup.orders) as (
+                engine,
+                _,
+            ):
                 yield from against_peak(
                     setup, rig, engine, f"{case.name}, {setup.main_backend.value}", 0.95, brief=True
                 )
@@ -252,26 +276,48 @@ def both_ways(setup: Setup, rig: Rig, engine: Any, name: str) -> Iterator[Row]:
 
 
 def products(setup: Setup, rig: Rig, engine: Any, name: str) -> Iterator[Row]:
-    """Matrix products alone and beside a load or a backup that lasts longer than they do."""
-    compute = ComputeLoad(setup.device, 8192 if setup.measures else 64, 30 if setup.measures and not setup.quick else 3)
-    for _ in range(3):
-        compute.seconds()
+    """Matrix products beside a load or a backup that lasts longer than they do, between as many alone.
+
+    The device never idles in a round, so that all have the same clock: some products first, those before, those beside,
+    some while the transfer ends, those after.
+    """
+    n = 30 if setup.measures and not setup.quick else 3
+    compute = Products(setup.device, 8192 if setup.measures else 64)
     for direction in Direction:
-        alone, beside, covered = [], [], []
+        alone: list[float] = []
+        beside, shares, covered = [], [], []
+        moved = _Beside(rig, engine, direction)
         for _ in range(setup.rounds):
-            alone.append(compute.seconds())
-            transfer = rig.load(engine) if direction is Direction.LOAD else rig.backup(engine)
-            beside.append(compute.seconds())
-            covered.append(not transfer.done)
-            finish(transfer)
-        base = median(alone)
-        title = f"{compute.n} products {compute.size}^3"
+            _, before, with_it, _, after = compute.in_a_row((n // 2, n, n, n, n), moved.stages)
+            alone += [before, after]
+            beside.append(with_it)
+            shares.append(2 * with_it / (before + after))
+            covered.append(moved.outlasted)
+        title = f"{n} products {compute.size}^3"
         note = f"the transfer outlasted them in {sum(covered)} of {len(covered)} rounds"
         yield Row(f"{name}: {title} alone", "ms", tuple(1e3 * s for s in alone))
         yield Row(
-            f"{name}: {title} beside a {direction.value}", "times alone", tuple(s / base for s in beside),
+            f"{name}: {title} beside a {direction.value}", "times alone", tuple(shares),
             setup.target(1.03), note,
         )  # fmt: skip
+
+
+class _Beside:
+    """A transfer that begins with the products beside it, and is over before those after it."""
+
+    def __init__(self, rig: Rig, engine: Any, direction: Direction) -> None:
+        self._ask = partial(rig.load if direction is Direction.LOAD else rig.backup, engine)
+        self.outlasted = False
+        self.stages = {2: self._begin, 3: self._look, 4: self._finish}
+
+    def _begin(self) -> None:
+        self._transfer = self._ask()
+
+    def _look(self) -> None:
+        self.outlasted = not self._transfer.done
+
+    def _finish(self) -> None:
+        finish(self._transfer)
 
 
 def small_loads(setup: Setup, rig: Rig, engine: Any, name: str) -> Iterator[Row]:
@@ -295,6 +341,18 @@ def small_loads(setup: Setup, rig: Rig, engine: Any, name: str) -> Iterator[Row]
             f"{name}: load of {n_pages} pages", "times the copy", tuple(s / base for s in walls), setup.target(1.5),
             f"p50 {1e6 * median(walls):.0f} us",
         )  # fmt: skip
+
+
+def trace(setup: Setup) -> None:
+    """Print where the time of loads and backups goes: each alone, both at once, and loads of a few pages."""
+    for case in (reference_case(setup), *gqa_cases(setup)):
+        rig = Rig(case, setup.device)
+        try:
+            trace_transfer(
+                rig, setup.main_backend, setup.groups(case.geometry), setup.options, setup.orders, setup.rounds
+            )
+        finally:
+            rig.close()
 
 
 def _rate(rig: Rig, engine: Any, direction: Direction, rounds: int) -> Iterator[float]:
@@ -349,6 +407,10 @@ def _add(parser: argparse.ArgumentParser) -> None:
         "--groups", default="1", metavar="FIRST[+OTHERS]", help="layers of the first group and the others"
     )
     parser.add_argument("--kernel", default="auto", metavar="NAME", help="gather kernel: triton or torch")
+    parser.add_argument("--scatter-programs", type=int, metavar="N", help="programs of a scatter kernel at most")
+    parser.add_argument("--first-pieces", type=int, default=64, metavar="N", help="pieces of a transfer's first call")
+    parser.add_argument("--ahead", action="store_true", help="scatter kernels go ahead of compute")
+    parser.add_argument("--trace", action="store_true", help="no rows: where the time of a transfer goes")
     parser.add_argument("--commit", metavar="SHA", help="commit this is a clean copy of, where there is no repository")
 
 
