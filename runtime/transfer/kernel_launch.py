@@ -51,7 +51,8 @@ class KernelLaunch:
     def __init__(self, driver: KernelDriver, function: int, threads: int, shared: int, n_pointers: int, n_ints: int):
         self._driver = driver
         self._function, self._threads, self._shared = function, threads, shared
-        self._pointers, self._ints = (_WORD * (n_pointers + _MOST_SCRATCH))(), (_INT * n_ints)()
+        self._pointers: Any = (_WORD * (n_pointers + _MOST_SCRATCH))()
+        self._ints: Any = (_INT * n_ints)()
         places = [ctypes.addressof(self._pointers) + 8 * i for i in range(n_pointers)]
         places += [ctypes.addressof(self._ints) + 4 * i for i in range(n_ints)]
         places += [ctypes.addressof(self._pointers) + 8 * (n_pointers + i) for i in range(_MOST_SCRATCH)]
@@ -77,7 +78,7 @@ class KernelLaunch:
             return None
         return cls(driver, function, warps * _WARP_THREADS, shared, n_pointers, n_ints)  # type: ignore[arg-type, operator]
 
-    def __call__(self, programs: int, pointers: Sequence[int], counts: Sequence[int], stream: int) -> None:
+    def __call__(self, programs: int, pointers: list[int], counts: list[int], stream: int) -> None:
         """Enqueue it on `stream` with these addresses and counts."""
         self._pointers[: self._n_pointers] = pointers
         self._ints[: self._n_ints] = counts

@@ -133,10 +133,10 @@ class TritonMover:
             some_slots,
             some_slots if target.slots is None else target.slots,
         )
-        counts = (
+        counts = [
             source.first, source.page, source.plane, source.token, target.first, target.page, target.plane, target.token,
             first_page, n_rows, n_planes, n_tokens,
-        )  # fmt: skip
+        ]  # fmt: skip
         direct = self._driver is not None and stream is not None and KernelLaunch.fits(counts)
         key: tuple[object, ...] = ()
         if direct:
