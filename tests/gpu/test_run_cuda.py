@@ -15,7 +15,8 @@ pytestmark = [
 
 @pytest.mark.parametrize("backend", ["auto", "strided", "torch"])
 def test_a_replay_restores_the_right_bytes_and_says_what_it_ran_on(backend: str) -> None:
-    pytest.importorskip("typer")
+    for library in ("typer", "rich", "pydantic", "yaml"):
+        pytest.importorskip(library, reason=f"the command line needs {library}")
     from cli_runner import call
 
     words = ["run", "--device", "cuda", "--backend", backend, "--geometry", "tiny-512k", "--limit", "40", "-o", "json"]
