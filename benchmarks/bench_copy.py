@@ -398,6 +398,7 @@ def accelerator(device: torch.device) -> dict[str, Any]:
 
 
 def _add(parser: argparse.ArgumentParser) -> None:
+    usual = StagingOptions()
     parser.add_argument("--device", metavar="NAME", help="cuda, or cpu for a tiny run; cuda where there is one")
     parser.add_argument("--rounds", type=int, metavar="N", help="measured repeats a case, 9 by default")
     parser.add_argument("--only", metavar="PART,PART", help="some of reference, gqa, backends")
@@ -407,8 +408,16 @@ def _add(parser: argparse.ArgumentParser) -> None:
         "--groups", default="1", metavar="FIRST[+OTHERS]", help="layers of the first group and the others"
     )
     parser.add_argument("--kernel", default="auto", metavar="NAME", help="gather kernel: triton or torch")
-    parser.add_argument("--scatter-programs", type=int, metavar="N", help="programs of a scatter kernel at most")
-    parser.add_argument("--first-pieces", type=int, default=64, metavar="N", help="pieces of a transfer's first call")
+    parser.add_argument(
+        "--scatter-programs",
+        type=int,
+        default=usual.scatter_programs,
+        metavar="N",
+        help="programs of a scatter kernel at most",
+    )
+    parser.add_argument(
+        "--first-pieces", type=int, default=usual.first_pieces, metavar="N", help="pieces of a transfer's first call"
+    )
     parser.add_argument("--ahead", action="store_true", help="scatter kernels go ahead of compute")
     parser.add_argument("--trace", action="store_true", help="no rows: where the time of a transfer goes")
     parser.add_argument("--commit", metavar="SHA", help="commit this is a clean copy of, where there is no repository")

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from hicachectl.errors import CapacityError, Unsupported, Vanished
-from hicachectl.runtime.transfer.streams import StreamModule, new_event, new_stream
+from hicachectl.runtime.transfer.streams import CurrentStream, StreamModule, new_event, new_stream
 
 __all__ = [
     "AcceleratorOrder",
@@ -114,13 +114,14 @@ class AcceleratorOrder:
         self._device = device
         self._module: Any = torch.get_device_module(device) if module is None else module
         self._stream: Any = new_stream(self._module, device, ahead=ahead)
+        self._current = CurrentStream(self._module, device)
         self._marks: deque[Any] = deque()
         self._points: deque[_EventPoint] = deque()
         self._n_points = 0
 
     def mark(self) -> object:
         event = self._marks.popleft() if self._marks else new_event(self._module)
-        event.record(self._module.current_stream(self._device))
+        event.record(self._current())
         return event
 
     @contextmanager

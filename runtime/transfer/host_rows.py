@@ -49,13 +49,9 @@ class StagingSteps:
             self.page, self.plane, self.token = n_planes, 1, 1
 
 
-def in_host_order(host_slots: Slots) -> NDArray[np.intp] | None:
+def in_host_order(host_slots: Words) -> NDArray[np.intp] | None:
     """Return the order in which pages that fill one range of host slots are consecutive, None when they do not. Pure."""
-    n = int(host_slots.size)
-    if n < 2:
-        return None
-    low, high = int(host_slots.min()), int(host_slots.max())
-    if high - low != n - 1 or (int(host_slots[0]) == low and bool((np.diff(host_slots) == 1).all())):
+    if int(np.maximum.reduce(host_slots)) - int(np.minimum.reduce(host_slots)) != host_slots.size - 1:
         return None
     return np.argsort(host_slots)
 
@@ -78,6 +74,10 @@ def run_starts(host: PoolMap, edges: Edges, slots: NDArray[np.int64]) -> NDArray
     return np.flatnonzero((np.diff(slots) != 1) | (np.diff(registration) != 0)) + 1
 
 
+def _count_runs(slots: Words) -> int:
+    return 1 + int(np.count_nonzero(slots[1:] - slots[:-1] != 1))
+
+
 class HostRows:
     """Starts the copies between host pages and a staging buffer. One a direction: its arrays are used again and again.
 
@@ -93,27 +93,36 @@ class HostRows:
         self._by_token = host.rows_a_chunk > 1
         self._edges = edges
         self._slots: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        self._runs: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._found_runs: NDArray[np.int64] | None = None
+        self.rows_are_pieces = False
+        """Whether pages are so scattered that each moves as a piece of its own."""
         self._planes = range(0)
         self._grow(max(n_rows, 1))
 
-    def open(self, host_slots: Slots) -> None:
-        """Take the pages of a transfer; the calls of `move` number them from 0."""
+    def open(self, host_slots: Slots) -> NDArray[np.intp] | None:
+        """Take the pages of a transfer; the calls of `move` number them from 0, in the order returned if there is one.
+
+        The link is idle until the first call: what scattered pages do not need is left to whoever asks for it.
+        """
         n = int(host_slots.size)
         if n > self._far.size:
             self._grow(n)
-        self._slots = host_slots.astype(np.int64)
-        self._runs = _NO_RUNS if n == 1 else run_starts(self._map, self._edges, self._slots)
-        self._planes = range(0)
+        slots = host_slots.astype(np.int64)
+        n_runs, order = _count_runs(slots), None
+        if n_runs > 1 and (order := in_host_order(slots)) is not None:
+            slots = slots[order]
+            n_runs = _count_runs(slots)
+        self._slots, self._found_runs, self._planes = slots, None, range(0)
+        self.rows_are_pieces = n_runs > 1 and n_runs * _PIECES_A_2D_COPY > n
+        return order
 
     @property
-    def n_runs(self) -> int:
-        return int(self._runs.size) + 1
-
-    @property
-    def rows_are_pieces(self) -> bool:
-        """Whether pages are so scattered that each moves as a piece of its own."""
-        return self.n_runs > 1 and self.n_runs * _PIECES_A_2D_COPY > self._slots.size
+    def _runs(self) -> NDArray[np.int64]:
+        """Where runs of the transfer's pages start, but for the first; looked for once."""
+        if self._found_runs is None:
+            one = self._slots.size == 1
+            self._found_runs = _NO_RUNS if one else run_starts(self._map, self._edges, self._slots)
+        return self._found_runs
 
     def move(self, planes: range, start: int, end: int, near: int, stream: int, *, up: bool) -> Submitted:
         """Start the copies of pages `[start, end)` in `planes` to the staging buffer at address `near` (`up`) or from it."""

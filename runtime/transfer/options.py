@@ -16,8 +16,10 @@ class StagingOptions:
     `staging_bytes` bounds the staging of both directions together, whatever a transfer's size; each direction has
     `n_buffers` equal parts of its half, so that one is filled while the other is emptied. `kernel` is auto, triton or torch.
     The programs are those of `uva`: 16 saturate host to device and 4 device to host on one H200, more only take
-    multiprocessors from compute (docs/facts.md#h200-uva); `scatter_programs` bounds those of staging. The first
-    copy of a transfer is a call of `first_pieces`: the link starts when it returns. `least_group_bytes`: layer groups smaller than this are joined.
+    multiprocessors from compute (docs/facts.md#h200-uva); `scatter_programs` bounds those of staging, one a multiprocessor
+    of an H200 by default. The link starts when the first call of a transfer returns: it has `first_pieces`, the next twice
+    as many, and so on. `least_group_bytes`: layer groups smaller than this are joined. Kernels read up to `few_slots` slots
+    from registered host memory: a copy of their own would cost more.
     Raises UsageError.
     """
 
@@ -26,9 +28,10 @@ class StagingOptions:
     kernel: str = "auto"
     load_programs: int = 16
     backup_programs: int = 4
-    scatter_programs: int | None = None
-    first_pieces: int = 64
-    least_group_bytes: int = 8 << 20
+    scatter_programs: int | None = 132
+    first_pieces: int = 16
+    least_group_bytes: int = 24 << 20
+    few_slots: int = 64
 
     def __post_init__(self) -> None:
         if self.n_buffers < 2 or self.staging_bytes < 2 * self.n_buffers:

@@ -18,9 +18,6 @@ from hicachectl.runtime.memory.slots import Slots
 
 __all__ = ["SlotTable", "Staging", "StagingBuffer"]
 
-# Fewer slots than this are read by the kernel from registered host memory: a copy of its own would cost more.
-_FEW_SLOTS = 64
-
 
 class StagingBuffer:
     """One buffer: its words, its address, and its two events. `used` says whether `emptied` was ever recorded."""
@@ -88,20 +85,27 @@ class SlotTable:
     def __init__(self, pinned: torch.Tensor, on_device: torch.Tensor, read: Any) -> None:
         self._pinned, self._on_device = pinned, on_device
         self._numpy = pinned.numpy()
+        self._to, self._fro = on_device.data_ptr(), pinned.data_ptr()
         self._read = read
         self._reading = False
 
-    def put(
-        self, slots: Slots, copy: Callable[[int, int, int, int], None], stream: int, *, kernel_reads_host: bool
-    ) -> torch.Tensor:
-        """Write `slots` and return the tensor to look them up in. May wait for a kernel of the transfer before."""
-        if self._reading and not self._read.query():
-            self._read.synchronize()
-        n = int(slots.size)
-        self._numpy[:n] = slots
-        if kernel_reads_host and n <= _FEW_SLOTS:
-            return self._pinned
-        copy(self._on_device.data_ptr(), self._pinned.data_ptr(), n * np.dtype(np.int32).itemsize, stream)
+    def put(self, slots: Slots, copy: Callable[[int, int, int, int], None], stream: int, *, few: int) -> torch.Tensor:
+        """Write `slots` and return the tensor to look them up in: up to `few` of them stay in registered host memory. May wait for a kernel of the transfer before."""
+        pinned = self.write(slots)
+        return pinned if slots.size <= few else self.upload(int(slots.size), copy, stream)
+
+    def write(self, slots: Slots) -> torch.Tensor:
+        """Write `slots` and return them in registered host memory. May wait for a kernel of the transfer before."""
+        if self._reading:
+            if not self._read.query():
+                self._read.synchronize()
+            self._reading = False
+        self._numpy[: slots.size] = slots
+        return self._pinned
+
+    def upload(self, n: int, copy: Callable[[int, int, int, int], None], stream: int) -> torch.Tensor:
+        """Copy the first `n` slots written to the device, in the order of `stream`, and return them there."""
+        copy(self._to, self._fro, n * np.dtype(np.int32).itemsize, stream)
         return self._on_device
 
     def release(self, stream: Any) -> None:

@@ -24,18 +24,20 @@ from hicachectl.runtime.memory.slots import Slots
 from hicachectl.runtime.transfer.backends import Direction, Step, Submitted
 from hicachectl.runtime.transfer.cuda_runtime import CudaRuntime
 from hicachectl.runtime.transfer.groups import even_parts, group_planes, merged, planes_that_fit
-from hicachectl.runtime.transfer.host_rows import HostRows, StagingSteps, edges_of, in_host_order
+from hicachectl.runtime.transfer.host_rows import HostRows, StagingSteps, edges_of
 from hicachectl.runtime.transfer.movers import Mover, Side, word_bytes
 from hicachectl.runtime.transfer.options import StagingOptions
 from hicachectl.runtime.transfer.staging import SlotTable, Staging
-from hicachectl.runtime.transfer.streams import StreamModule, new_event, new_stream
+from hicachectl.runtime.transfer.streams import CurrentStream, StreamModule, new_event, new_stream
 from hicachectl.runtime.transfer.work import copy_all
 
 __all__ = ["StridedBackend"]
 
-# Pieces of a batched copy from this size on reach the link's rate; below, host to device falls off
-# (docs/facts.md#h200-segments).
-_LEAST_PIECE_BYTES = 64 << 10
+# The pieces of a batched copy that make a layer group: a smaller one moves faster than the next call submits its like, and
+# the link waits in between (docs/facts.md#h200-segments).
+_LEAST_PIECE_BYTES = 128 << 10
+# A long backup begins with a step of about this much: the link waits for the gather of it alone.
+_LEAD_BYTES = 8 << 20
 _MOST_KEPT_STEPS = 256
 
 
@@ -161,10 +163,12 @@ class _Lane:
         self.staging, self.table = staging, table
         self.copies = new_stream(streams, device_pool.device)
         self.copied = new_event(streams)
+        self.current = CurrentStream(streams, device_pool.device)
         self.pool_words = device_pool.tensor.view(-1).view(word)
         self.rows = HostRows(
             runtime, host_pool.map, host_pool.array.ctypes.data, device_pool.n_slots, edges_of(host_pool.registrations)
         )
+        self.few_slots = options.few_slots if mover.reads_host else 0  # what the kernel reads from host memory
         self.by_plane = host_pool.layout is Layout.LAYER_FIRST
         rows_a_chunk = host_pool.map.rows_a_chunk
         self.plane_rows, self.page_rows = device_pool.n_slots * rows_a_chunk, rows_a_chunk
@@ -178,7 +182,8 @@ class _Lane:
 
     def steps(self, wanted: Sequence[int] | range, n_pages: int) -> Sequence[Step]:
         """Return the steps of a transfer; they depend on few things, so they are kept."""
-        key = (tuple(wanted), isinstance(wanted, range), n_pages, self.rows.rows_are_pieces)
+        as_key = wanted if isinstance(wanted, range) else tuple(wanted)
+        key = (as_key, n_pages, self.rows.rows_are_pieces)
         found = self._steps.get(key)
         if found is None:
             if len(self._steps) >= _MOST_KEPT_STEPS:
@@ -206,12 +211,22 @@ class _Lane:
         chunk, buffer_bytes = self.device_pool.geometry.chunk_bytes, self.staging.buffer_bytes
         found: list[Step] = []
         for some in planes_that_fit(planes, chunk, buffer_bytes):
-            for start, end in even_parts(n_pages, buffer_bytes // (len(some) * chunk)):
-                found.append(Step(some, start, end, None))
+            width = len(some) * chunk
+            lead = 0 if self.up or found else _lead_pages(n_pages, buffer_bytes // width, width)
+            if lead:
+                found.append(Step(some, 0, lead, None))
+            for start, end in even_parts(n_pages - lead, buffer_bytes // width):
+                found.append(Step(some, lead + start, lead + end, None))
         if found:
             last = found[-1]
             found[-1] = Step(last.planes, last.start, last.end, end_layer)
         return found
+
+
+def _lead_pages(n_pages: int, most: int, width: int) -> int:
+    """Return the pages of a small step before steps of `most`, 0 where one step is enough or that one no larger. Pure."""
+    lead = max(1, _LEAD_BYTES // width)
+    return lead if lead < most < n_pages else 0
 
 
 class _Work:
@@ -226,13 +241,11 @@ class _Work:
     ) -> None:
         """`wanted` are the layer groups of a transfer, or the planes that move in one."""
         self._lane = lane
-        self._kernels: Any = lane.streams.current_stream(lane.device_pool.device)
-        order = in_host_order(host_slots)
-        if order is not None:
-            device_slots, host_slots = device_slots[order], host_slots[order]
-        lane.rows.open(host_slots)
-        self._device_slots = device_slots
-        self._slots: torch.Tensor | None = None
+        self._kernels: Any = lane.current()
+        order = lane.rows.open(host_slots)
+        self._device_slots = device_slots if order is None else device_slots[order]
+        self._written: torch.Tensor | None = None
+        self._uploaded: torch.Tensor | None = None
         self.steps = lane.steps(wanted, int(host_slots.size))
         self.arrives_on: Any | None = self._kernels if lane.up else lane.copies
         self._first = True
@@ -268,27 +281,54 @@ class _Work:
         lane = self._lane
         lane.copied.record(lane.copies)
         self._kernels.wait_event(lane.copied)
-        if self._slots is not None:
+        if self._written is not None:
             lane.table.release(self._kernels)
 
     def _rows(self, step: Step, near: int, *, up: bool) -> Submitted:
-        """Start the copies of a step; the first of a transfer in two calls, so that the link does not wait for the second."""
-        rows, stream = self._lane.rows, self._lane.copies.cuda_stream
-        first, self._first = self._first, False
-        n_first = self._lane.options.first_pieces
-        some = step.start + n_first
-        if not first or not rows.rows_are_pieces or some >= step.end or self._lane.by_plane:
+        """Start the copies of a step; those of the first in calls that grow, so that the link waits for a small one only."""
+        lane, stream = self._lane, self._lane.copies.cuda_stream
+        rows = lane.rows
+        if not self._first:
             return rows.move(step.planes, step.start, step.end, near, stream, up=up)
-        one = rows.move(step.planes, step.start, some, near, stream, up=up)
-        near += n_first * len(step.planes) * self._lane.device_pool.geometry.chunk_bytes
-        other = rows.move(step.planes, some, step.end, near, stream, up=up)
-        return Submitted(one.n_submissions + other.n_submissions, one.n_segments + other.n_segments)
+        self._first = False
+        cut = rows.rows_are_pieces and not lane.by_plane
+        page_bytes = len(step.planes) * lane.device_pool.geometry.chunk_bytes
+        n_submissions = n_segments = 0
+        start, n = step.start, lane.options.first_pieces if cut else step.end - step.start
+        while start < step.end:
+            end = start + n if step.end - start >= 2 * n else step.end
+            took = rows.move(step.planes, start, end, near, stream, up=up)
+            n_submissions += took.n_submissions
+            n_segments += took.n_segments
+            if up and start == step.start:  # behind the first copy: the link is busy, and no other copy delays it
+                self._write_slots(stream)
+            near += (end - start) * page_bytes
+            start, n = end, 2 * n
+        return Submitted(n_submissions, n_segments)
+
+    def _write_slots(self, stream: int) -> None:
+        """Put the device slots where the kernel reads them: in host memory, or in the order of `stream` on the device."""
+        lane, n = self._lane, int(self._device_slots.size)
+        if self._written is None:
+            self._written = lane.table.write(self._device_slots)
+        if self._uploaded is None and n > lane.few_slots:
+            self._uploaded = lane.table.upload(n, lane.runtime.copy, stream)
+
+    def _slots_of(self, step: Step) -> torch.Tensor:
+        """Return where the kernel of a step looks the device slots up."""
+        lane = self._lane
+        if not lane.up:
+            if self._written is None and step.end <= lane.few_slots:
+                # The link waits for this gather: it does not wait for an upload.
+                self._written = lane.table.write(self._device_slots)
+                return self._written
+            self._write_slots(self._kernels.cuda_stream)
+        found = self._written if self._uploaded is None else self._uploaded
+        assert found is not None
+        return found
 
     def _move(self, step: Step, staging: torch.Tensor) -> None:
         lane, host = self._lane, self._lane.host_pool.map
-        if self._slots is None:  # not before the first copy of a load: it needs none, and is under way meanwhile
-            stream, reads_host = self._kernels.cuda_stream, lane.mover.reads_host
-            self._slots = lane.table.put(self._device_slots, lane.runtime.copy, stream, kernel_reads_host=reads_host)
         n_pages, n_planes = step.end - step.start, len(step.planes)
         steps = StagingSteps(host, n_planes, n_pages)
         near = Side(staging, 0, steps.page, steps.plane, steps.token)
@@ -298,7 +338,7 @@ class _Work:
             lane.page_rows,
             lane.plane_rows,
             1,
-            self._slots,
+            self._slots_of(step),
             lane.device_pool.n_slots,
         )
         lane.mover.move(

@@ -60,7 +60,15 @@ class UvaBackend:
             tables = [self._table(device_pool) for _ in range(2)]
             programs = self._options.load_programs if direction is Direction.LOAD else self._options.backup_programs
             self._lanes[direction] = _Lane(
-                direction, device_pool, host_pool, self._runtime, self._mover, self._streams, tables, programs
+                direction,
+                device_pool,
+                host_pool,
+                self._runtime,
+                self._mover,
+                self._streams,
+                tables,
+                programs,
+                self._options.few_slots,
             )
 
     def copy(
@@ -111,11 +119,12 @@ class _Lane:
         streams: StreamModule,
         tables: list[SlotTable],
         programs: int,
+        few_slots: int,
     ) -> None:
         self.up = direction is Direction.LOAD
         self.device_pool, self.host_pool = device_pool, host_pool
         self.runtime, self.mover, self.streams = runtime, mover, streams
-        self.tables, self.programs = tables, programs
+        self.tables, self.programs, self.few_slots = tables, programs, few_slots
         _, word = word_bytes(host_pool.map.row_bytes)
         self.pool_words = device_pool.tensor.view(-1).view(word)
         self.host_words = host_pool.tensor.view(-1).view(word)
@@ -135,8 +144,9 @@ class _Work:
     ) -> None:
         self._lane = lane
         self._stream: Any = lane.streams.current_stream(lane.device_pool.device)
+        few = lane.few_slots
         self._near, self._far = (
-            table.put(slots, lane.runtime.copy, self._stream.cuda_stream, kernel_reads_host=True)
+            table.put(slots, lane.runtime.copy, self._stream.cuda_stream, few=few)
             for table, slots in zip(lane.tables, (device_slots, host_slots), strict=True)
         )
         self.arrives_on: Any | None = self._stream

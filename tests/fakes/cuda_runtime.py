@@ -47,6 +47,8 @@ class FakeCuda:
         self.fail: dict[str, int] = {}
         self.calls: dict[str, int] = {}
         self.pieces: list[int] = []
+        self.started: list[tuple[str, int]] = []
+        """Every copy call and its stream."""
         self.borders: list[int] = []
         """Addresses where registrations of host memory meet: a copy that spans one fails."""
         self.Stream = self._make_stream
@@ -122,6 +124,7 @@ class FakeCuda:
             if self.spans((to, to + n), (fro, fro + n)):
                 return 1
             if not (code := called("cudaMemcpyAsync")):
+                self.started.append(("copy", stream))
                 self.enqueue(self._streams[stream], lambda: ctypes.memmove(to, fro, n))
             return code
 
@@ -156,6 +159,7 @@ class FakeCuda:
             if code := called("cudaMemcpyBatchAsync"):
                 return code
             self.pieces.append(n)
+            self.started.append(("batch", stream))
             lists = [list((ctypes.c_uint64 * n).from_address(at)) for at in (to, fro, sizes)]
             pieces = list(zip(*lists, strict=True))
             if any(self.spans((to, to + n), (fro, fro + n)) for to, fro, n in pieces):

@@ -165,6 +165,7 @@ def test_pages_keep_their_bytes_up_and_down_whatever_the_layout_geometry_slots_s
             n_buffers,
             least_group_bytes=0,
             first_pieces=data.draw(st.integers(1, 4)),
+            few_slots=data.draw(st.sampled_from([0, 2, 64])),
         ),
         seed=data.draw(st.integers(0, 1000)),
         kernel=data.draw(st.booleans()),
@@ -252,6 +253,42 @@ def test_the_first_copy_of_a_transfer_is_a_small_call_so_that_the_link_starts_at
     assert rig.cuda.pieces == [1, 2, 5, 7]
 
 
+def test_the_first_calls_of_a_transfer_double_so_that_none_is_late() -> None:
+    geometry = KVGeometry("wide", KVKind.GQA, n_layers=3, token_plane_bytes=16 << 10, page_tokens=4)
+    rig = Rig(geometry, Layout.PAGE_FIRST_DIRECT, StagingOptions(1 << 30, least_group_bytes=0, first_pieces=2))
+    host_slots = np.random.default_rng(3).permutation(N_SLOTS).astype(np.int32)[:15]
+    with rig.engine([1, 2]) as engine:
+        finish(engine.load(host_slots, np.arange(15, dtype=np.int32)))
+    assert rig.cuda.pieces == [1, 2, 4, 9, 15]
+
+
+def test_the_slots_of_a_load_go_up_behind_its_first_copy_and_before_what_would_delay_them() -> None:
+    geometry = KVGeometry("wide", KVKind.GQA, n_layers=3, token_plane_bytes=16 << 10, page_tokens=4)
+    options = StagingOptions(1 << 30, least_group_bytes=0, first_pieces=2, few_slots=0)
+    rig = Rig(geometry, Layout.PAGE_FIRST_DIRECT, options)
+    with rig.engine([1, 2]) as engine:
+        finish(engine.load(some(20, 3, 9, 1, 23, 0, 7), some(0, 1, 2, 3, 4, 5, 6)))
+    tried, *started = rig.cuda.started
+    assert tried[0] == "batch"
+    assert [call for call, _ in started] == ["batch", "copy", "batch", "batch"]
+    assert len({stream for _, stream in started}) == 1
+
+
+def test_a_long_backup_begins_with_a_small_step_that_waits_for_no_upload() -> None:
+    geometry = KVGeometry("wide", KVKind.GQA, n_layers=4, token_plane_bytes=16 << 10, page_tokens=16)  # 2 MiB a page
+    rig = Rig(geometry, Layout.PAGE_FIRST_DIRECT, StagingOptions(2 * 2 * 5 * geometry.page_bytes, few_slots=4))
+    with rig.engine() as engine:
+        backup = finish(engine.backup(some(0, 1, 2, 3, 4, 5), some(9, 3, 1, 7, 23, 20)))
+    tried, *started = rig.cuda.started
+    assert tried[0] == "batch"
+    (lead, copies), (upload, kernels), other = started
+    assert (lead, upload) == ("batch", "copy")
+    assert kernels != copies
+    assert other == ("batch", copies)
+    assert rig.cuda.pieces == [1, 4, 2]
+    assert backup.n_bytes == 6 * geometry.page_bytes
+
+
 def test_scattered_pages_that_lie_token_by_token_are_one_piece_each() -> None:
     geometry = KVGeometry("wide", KVKind.GQA, n_layers=3, token_plane_bytes=64 << 10, page_tokens=4)
     rig = Rig(geometry, Layout.PAGE_FIRST, StagingOptions(1 << 30, least_group_bytes=0))
@@ -262,11 +299,11 @@ def test_scattered_pages_that_lie_token_by_token_are_one_piece_each() -> None:
 
 
 def test_rows_too_small_for_a_batched_copy_move_with_their_neighbours() -> None:
-    geometry = KVGeometry("narrow", KVKind.GQA, n_layers=4, token_plane_bytes=4 << 10, page_tokens=4)
+    geometry = KVGeometry("narrow", KVKind.GQA, n_layers=4, token_plane_bytes=8 << 10, page_tokens=4)
     rig = Rig(geometry, Layout.PAGE_FIRST_DIRECT, StagingOptions(1 << 30, least_group_bytes=0))
     with rig.engine([1, 1, 1, 1]) as engine:
         load = finish(engine.load(some(20, 3, 9), some(0, 1, 2)))
-        assert load.n_submissions == 2 * 2  # 32 KiB a page and layer: two layers at a time
+        assert load.n_submissions == 2 * 2  # 64 KiB a page and layer: two layers at a time
 
 
 def test_small_loads_do_not_pay_for_layer_groups() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from hicachectl.runtime.transfer.device import (
     no_streams,
     pick_device,
 )
+from hicachectl.runtime.transfer.streams import CurrentStream
 
 CPU = torch.device("cpu")
 
@@ -68,3 +70,32 @@ def test_the_device_is_picked_by_name_or_as_the_first_accelerator_there_is() -> 
     alone = pick_device("auto", list)
     assert (alone.name, alone.reason) == ("cpu", "auto: torch has no accelerator it can use here")
     assert pick_device("cuda:3", list).name == "cuda:3"
+
+
+def test_the_current_stream_is_the_threads_own_and_its_object_is_made_once() -> None:
+    cuda = FakeCuda(0)
+    asked = []
+
+    class Module:
+        Stream, Event, stream = cuda.Stream, cuda.Event, cuda.stream
+
+        def current_stream(self, device: Any = None) -> Any:
+            asked.append(device)
+            return cuda.current_stream()
+
+    device = torch.device("cuda", 3)
+    handles: list[int] = []
+
+    def handle_of(index: int) -> int:
+        handles.append(index)
+        return int(cuda.current_stream().cuda_stream)
+
+    current, slow = CurrentStream(Module(), device, handle_of), CurrentStream(Module(), device)
+    one, other = cuda.Stream(), cuda.Stream()
+    for stream in (one, other, one, other):
+        with cuda.stream(stream):
+            assert current() is stream
+    assert (asked, handles) == ([device] * 2, [3] * 4)
+    with cuda.stream(one):
+        assert slow() is slow() is one
+    assert asked == [device] * 4
