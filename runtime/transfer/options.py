@@ -17,8 +17,8 @@ class StagingOptions:
     `n_buffers` equal parts of its half, so that one is filled while the other is emptied. `kernel` is auto, triton or torch.
     The programs are those of `uva`: 16 saturate host to device and 4 device to host on one H200, more only take
     multiprocessors from compute (docs/facts.md#h200-uva); `scatter_programs` bounds those of staging, one a multiprocessor
-    of an H200 by default. The link starts when the first call of a transfer returns: it has `first_pieces`, the next twice
-    as many, and so on. `least_group_bytes`: layer groups smaller than this are joined. Kernels read up to `few_slots` slots
+    of an H200 by default. The link starts when the first call of a transfer returns: it has at most `first_pieces`,
+    the next twice as many, and so on. `least_group_bytes`: layer groups smaller than this are joined. Kernels read up to `few_slots` slots
     from registered host memory: a copy of their own would cost more.
     Raises UsageError.
     """

@@ -36,6 +36,8 @@ __all__ = ["StridedBackend"]
 # The pieces of a batched copy that make a layer group: a smaller one moves faster than the next call submits its like, and
 # the link waits in between (docs/facts.md#h200-segments).
 _LEAST_PIECE_BYTES = 128 << 10
+# The first call of a load is not larger than what the link takes as long for as the thread for the next call.
+_FIRST_BYTES = 4 << 20
 # A long backup begins with a step of about this much: the link waits for the gather of it alone.
 _LEAD_BYTES = 8 << 20
 _MOST_KEPT_STEPS = 256
@@ -291,10 +293,12 @@ class _Work:
         if not self._first:
             return rows.move(step.planes, step.start, step.end, near, stream, up=up)
         self._first = False
-        cut = rows.rows_are_pieces and not lane.by_plane
+        cut = up and rows.rows_are_pieces and not lane.by_plane
         page_bytes = len(step.planes) * lane.device_pool.geometry.chunk_bytes
         n_submissions = n_segments = 0
-        start, n = step.start, lane.options.first_pieces if cut else step.end - step.start
+        start, n = step.start, step.end - step.start
+        if cut:
+            n = max(1, min(lane.options.first_pieces, _FIRST_BYTES // page_bytes))
         while start < step.end:
             end = start + n if step.end - start >= 2 * n else step.end
             took = rows.move(step.planes, start, end, near, stream, up=up)

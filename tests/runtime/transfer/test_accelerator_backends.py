@@ -262,6 +262,14 @@ def test_the_first_calls_of_a_transfer_double_so_that_none_is_late() -> None:
     assert rig.cuda.pieces == [1, 2, 4, 9, 15]
 
 
+def test_the_first_call_of_a_load_has_few_large_pieces() -> None:
+    geometry = KVGeometry("wide", KVKind.GQA, n_layers=4, token_plane_bytes=16 << 10, page_tokens=16)  # 2 MiB a page
+    rig = Rig(geometry, Layout.PAGE_FIRST, StagingOptions(1 << 30))
+    with rig.engine() as engine:
+        finish(engine.load(some(9, 3, 1, 7, 23, 20, 5), some(0, 1, 2, 3, 4, 5, 6)))
+    assert rig.cuda.pieces == [1, 2, 5]
+
+
 def test_the_slots_of_a_load_go_up_behind_its_first_copy_and_before_what_would_delay_them() -> None:
     geometry = KVGeometry("wide", KVKind.GQA, n_layers=3, token_plane_bytes=16 << 10, page_tokens=4)
     options = StagingOptions(1 << 30, least_group_bytes=0, first_pieces=2, few_slots=0)
