@@ -21,23 +21,34 @@ from pathlib import Path
 from typing import Any
 
 _CONTENT_VERSION = 1
-_LIBRARIES = ("hicachectl", "numpy", "torch", "sglang")
+_LIBRARIES = ("hicachectl", "numpy", "torch", "triton", "sglang")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One measured thing: raw samples in `unit`, and the limit its p50 has to keep, where there is one."""
+    """One measured thing: raw samples in `unit`, and the limit its p50 has to keep, where there is one.
+
+    With `at_least` the limit is kept from below.
+    """
 
     name: str
     unit: str
     samples: tuple[float, ...]
     limit: float | None = None
     note: str = ""
+    at_least: bool = False
 
     @property
     def p50(self) -> float:
         """The median sample."""
         return statistics.median(self.samples)
+
+    @property
+    def kept(self) -> bool:
+        """Whether the p50 keeps the limit; without one it does."""
+        if self.limit is None:
+            return True
+        return self.p50 >= self.limit if self.at_least else self.p50 <= self.limit
 
 
 def arguments(description: str, add: Callable[[argparse.ArgumentParser], None] | None = None) -> argparse.Namespace:
@@ -129,7 +140,8 @@ def _print_table(rows: Sequence[Row]) -> None:
     cells = [head]
     for row in rows:
         numbers = (f"{x:.4g}" if x < 1e4 else f"{x:.0f}" for x in (row.p50, min(row.samples), max(row.samples)))
-        limit = "" if row.limit is None else f"{row.limit:g} {'kept' if row.p50 <= row.limit else 'MISSED'}"
+        sign = ">= " if row.at_least else ""
+        limit = "" if row.limit is None else f"{sign}{row.limit:g} {'kept' if row.kept else 'MISSED'}"
         cells.append((row.name, str(len(row.samples)), *numbers, row.unit, limit, row.note))
     widths = [max(len(line[column]) for line in cells) for column in range(len(head))]
     numeric = range(1, 5)

@@ -39,7 +39,8 @@ def _section(content: dict[str, Any]) -> str:
         f"## {content['benchmark']}",
         "",
         f"{where['date']}, commit {commit}. {where['cpu']}, {where['n_cpus']} cpus (load average at the "
-        f"end {where['load_average'][0]:.1f}), {where['memory']}, Linux {where['kernel']}, Python {where['python']}, {libraries}.",
+        f"end {where['load_average'][0]:.1f}), {where['memory']}, Linux {where['kernel']}, Python {where['python']}, {libraries}."
+        + (f" {where['accelerator']}." if where.get("accelerator") else ""),
         "",
         f"Method: {content['method']}.",
         "",
@@ -51,7 +52,9 @@ def _section(content: dict[str, Any]) -> str:
         numbers = " | ".join(_number(x) for x in (row["p50"], min(samples), max(samples)))
         limit = ""
         if row["limit"] is not None:
-            limit = f"{row['limit']:g} {'kept' if row['p50'] <= row['limit'] else '**missed**'}"
+            at_least = row.get("at_least", False)
+            kept = row["p50"] >= row["limit"] if at_least else row["p50"] <= row["limit"]
+            limit = f"{'>= ' if at_least else ''}{row['limit']:g} {'kept' if kept else '**missed**'}"
         lines.append(f"| {row['name']} | {numbers} | {row['unit']} | {limit} | {len(samples)} | {row['note']} |")
     return "\n".join([*lines, ""])
 

@@ -124,13 +124,15 @@ class RunConfig(_Section):
     layout: Literal["layer_first", "page_first", "page_first_direct"] = Field(
         default="page_first_direct", description="order of the host pool's bytes"
     )
-    backend: Literal["cpu", "torch", "direct", "batch", "strided", "uva"] = Field(
-        default="cpu", description="how pages are copied between device and host"
-    )
-    device: Literal["auto", "cpu"] = Field(
+    backend: Literal["auto", "cpu", "torch", "direct", "batch", "strided", "uva"] = Field(
         default="auto",
-        description="device of tier L1; cpu is all there is yet, auto is to take an accelerator where one can be used",
-        json_schema_extra={"want": "auto or cpu: accelerators are not there yet, L1 is a range of host memory"},
+        description="how pages are copied between device and host; auto measures what can run here, and says why it chose",
+    )
+    device: str = Field(
+        default="auto",
+        pattern=r"^[a-z][a-z0-9_]*(:[0-9]+)?$",
+        description="device of tier L1: cpu (a range of host memory), cuda, cuda:1 or another torch device; auto takes an accelerator where torch can use one",
+        json_schema_extra={"want": "auto, cpu, cuda, or another device of torch such as cuda:1"},
     )
 
     device_slots: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(

@@ -28,6 +28,7 @@ from hicachectl.runtime.replay.tokens import check_page_tokens
 from hicachectl.runtime.replay.workload import open_trace
 from hicachectl.runtime.storage.file import disk_bytes
 from hicachectl.runtime.storage.prefetch import PrefetchPolicy
+from hicachectl.runtime.transfer.device import pick_device
 from hicachectl.runtime.write_policy import WritePolicy
 
 __all__ = ["RunPlan", "effective_config", "not_ready", "plan_run"]
@@ -66,9 +67,10 @@ def plan_run(run: RunConfig) -> RunPlan:
     not fit, StorageError (exit 10) for a storage folder that cannot be used.
     """
     geometry = preset(run.geometry, run.page_tokens)
-    layout, backend = Layout.parse(run.layout), Backend.parse(run.backend)
-    if run.host_slots:
-        require_compatible(layout, backend)
+    layout, backend = Layout.parse(run.layout), None if run.backend == "auto" else Backend.parse(run.backend)
+    device = pick_device(run.device)
+    if run.host_slots and backend is not None:
+        require_compatible(layout, backend, device.type)
     if run.storage_path is not None and not run.host_slots:
         raise UsageError(
             "a storage tier without a host tier: storage_path is set, host_slots is 0",
@@ -93,7 +95,7 @@ def plan_run(run: RunConfig) -> RunPlan:
     device_slots = longest if run.device_slots == "auto" else run.device_slots
     require_room(longest, device_slots)
     terms = (
-        ("device pool", device_slots * geometry.page_bytes),
+        ("device pool", device_slots * geometry.page_bytes if device.type == "cpu" else 0),
         ("host pool", run.host_slots * geometry.page_bytes),
         ("key tables", table_bytes(run.seen_keys) + (table_bytes(run.ghost) if run.ghost else 0)),
     )
@@ -104,6 +106,8 @@ def plan_run(run: RunConfig) -> RunPlan:
         layout=layout,
         backend=backend,
         device_slots=device_slots,
+        device=device.name,
+        device_reason=device.reason if run.device == "auto" else None,
         host_slots=run.host_slots,
         costs=CostModel(RecomputeCost(run.compute.a_s, run.compute.b_s, run.compute.c_s), margin=run.restore_margin),
         storage_path=None if run.storage_path in (None, "auto") else Path(run.storage_path),

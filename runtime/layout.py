@@ -37,6 +37,9 @@ __all__ = [
 
 # Staging of one direction. 8 MiB stays in a processor's last-level cache; a block of it is two calls.
 STAGING_BYTES = 8 << 20
+# One buffer of an accelerator's staging by default, and the segments of one batched copy: `transfer/options.py`, `pieces.py`.
+_BUFFER_BYTES = 64 << 20
+_SEGMENTS_A_BATCH = 4096
 
 
 class Layout(Enum):
@@ -89,37 +92,59 @@ class Backend(Enum):
 
 
 _ACCELERATOR = "comes with an accelerator"
-# THE table of what goes together: None, or why not. The accelerator backends are listed so that asking for one says why.
-_TABLE: dict[Backend, dict[Layout, str | None]] = {
-    Backend.CPU: dict.fromkeys(Layout, None),
-    Backend.TORCH: dict.fromkeys(Layout, None),
-    Backend.DIRECT: dict.fromkeys(Layout, f"direct {_ACCELERATOR}"),
-    Backend.BATCH: dict.fromkeys(Layout, f"batch {_ACCELERATOR}"),
-    Backend.STRIDED: dict.fromkeys(Layout, f"strided {_ACCELERATOR}"),
-    Backend.UVA: dict.fromkeys(Layout, f"uva {_ACCELERATOR}"),
+_CUDA = "comes with a CUDA device"
+# THE table of what goes together, by the torch type of the device ("" = any other accelerator): None, or why not.
+_TABLE: dict[str, dict[Backend, dict[Layout, str | None]]] = {
+    "cpu": {
+        Backend.CPU: dict.fromkeys(Layout, None),
+        Backend.TORCH: dict.fromkeys(Layout, None),
+        Backend.DIRECT: dict.fromkeys(Layout, f"direct {_ACCELERATOR}"),
+        Backend.BATCH: dict.fromkeys(Layout, f"batch {_CUDA}"),
+        Backend.STRIDED: dict.fromkeys(Layout, f"strided {_CUDA}"),
+        Backend.UVA: dict.fromkeys(Layout, f"uva {_CUDA}"),
+    },
+    "cuda": {
+        Backend.CPU: dict.fromkeys(Layout, "cpu reaches host memory alone"),
+        Backend.TORCH: dict.fromkeys(Layout, None),
+        Backend.DIRECT: dict.fromkeys(Layout, None),
+        Backend.BATCH: dict.fromkeys(Layout, None),
+        Backend.STRIDED: dict.fromkeys(Layout, None),
+        Backend.UVA: dict.fromkeys(Layout, None),
+    },
+    "": {
+        Backend.CPU: dict.fromkeys(Layout, "cpu reaches host memory alone"),
+        Backend.TORCH: dict.fromkeys(Layout, None),
+        Backend.DIRECT: dict.fromkeys(Layout, None),
+        Backend.BATCH: dict.fromkeys(Layout, f"batch {_CUDA}"),
+        Backend.STRIDED: dict.fromkeys(Layout, f"strided {_CUDA}"),
+        Backend.UVA: dict.fromkeys(Layout, f"uva {_CUDA}"),
+    },
 }
 
 
-def compatible(layout: Layout, backend: Backend) -> str | None:
-    """Say why a copy backend cannot serve a layout, or None when it can. Pure.
+def compatible(layout: Layout, backend: Backend, device_type: str = "cpu") -> str | None:
+    """Say why a copy backend cannot serve a layout on a type of device, or None when it can. Pure.
 
     >>> compatible(Layout.PAGE_FIRST, Backend.UVA)
-    'uva comes with an accelerator'
+    'uva comes with a CUDA device'
+    >>> compatible(Layout.PAGE_FIRST, Backend.UVA, "cuda") is None
+    True
     """
-    return _TABLE[backend][layout]
+    return _TABLE.get(device_type, _TABLE[""])[backend][layout]
 
 
-def require_compatible(layout: Layout, backend: Backend) -> None:
+def require_compatible(layout: Layout, backend: Backend, device_type: str = "cpu") -> None:
     """Refuse a layout and a copy backend that do not go together; neither is ever replaced. Pure.
 
     Raises UsageError with both names, the reason and what works.
     """
-    reason = compatible(layout, backend)
+    reason = compatible(layout, backend, device_type)
     if reason is None:
         return
-    works = [other.value for other in Backend if compatible(layout, other) is None]
+    works = [other.value for other in Backend if compatible(layout, other, device_type) is None]
     raise UsageError(
         f"layout {layout.value} and copy backend {backend.value} do not go together",
+        where=None if device_type == "cpu" else f"device {device_type}",
         why=reason,
         hint=f"with layout {layout.value} use copy backend {' or '.join(works)}",
     )
@@ -234,8 +259,8 @@ def submissions(
     """Count the calls that start a copy, for one transfer of `n_pages` in all `n_planes`. Pure.
 
     direct starts one a segment; torch two a staging block (gather, scatter; on an
-    accelerator a third crosses the link); cpu the fewer of one a run and two a block.
-    The others are counted when they come. Raises UsageError for those.
+    accelerator a third crosses the link); cpu the fewer of one a run and two a block; batch one for about 4,096 segments;
+    strided two a part of its staging buffer (copy, kernel) and uva one, in one layer group, with the default staging.
 
     >>> submissions(Layout.PAGE_FIRST_DIRECT, Backend.DIRECT, n_pages=512, n_planes=78, n_runs=1, page_tokens=64,
     ...             chunk_bytes=73728)
@@ -250,7 +275,13 @@ def submissions(
         return staged
     if backend is Backend.DIRECT:
         return segments(layout, n_pages=n_pages, n_planes=n_planes, n_runs=n_runs, page_tokens=page_tokens)
-    raise UsageError(f"the submissions of copy backend {backend.value} are not known", why=compatible(layout, backend))
+    if backend is Backend.BATCH:
+        rows = n_planes * (page_tokens if layout is Layout.PAGE_FIRST and n_planes > 1 else 1)
+        return -(-n_pages // max(1, _SEGMENTS_A_BATCH // rows))
+    parts = -(-n_pages * n_planes * chunk_bytes // _BUFFER_BYTES)
+    if n_planes * chunk_bytes <= _BUFFER_BYTES:
+        parts = -(-n_pages // (_BUFFER_BYTES // (n_planes * chunk_bytes)))
+    return 2 * parts if backend is Backend.STRIDED else parts
 
 
 def _known(text: str, noun: str, names: Iterable[str]) -> str:

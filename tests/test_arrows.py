@@ -105,6 +105,7 @@ ONLY_WHEN_CALLED = {"prometheus_client", "zstandard", "msgpack"}  # runtime: ins
 GUARDED = {
     "numa": "hicachectl.runtime.memory.numa",
     "libnuma": "hicachectl.runtime.memory.numa",
+    "triton": "hicachectl.runtime.transfer.triton_kernels",
 }  # absent on many hosts
 IMPURE = {
     "time", "datetime", "os", "pathlib", "io", "sys", "random", "secrets", "threading", "queue", "socket", "subprocess", "shutil",

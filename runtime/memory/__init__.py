@@ -4,6 +4,7 @@ READING_ORDER: tuple[str, ...] = (
     "host_pool",
     "host_pages",
     "device_pool",
+    "device_pattern",
     "slots",
     "budget",
     "mapping",

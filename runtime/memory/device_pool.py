@@ -67,7 +67,7 @@ def require_slots(slots: Slots, n_slots: int, where: str) -> None:
         raise InvariantBroken(
             f"slots of shape {slots.shape} and {slots.dtype}, not one dimension of int32", where=where
         )
-    if slots.size and (int(slots.min()) < 0 or int(slots.max()) >= n_slots):
+    if slots.size and int(np.maximum.reduce(slots.view(np.uint32))) >= n_slots:  # a negative one is beyond 2^31 there
         bad = slots[(slots < 0) | (slots >= n_slots)][:16].tolist()
         raise InvariantBroken(f"slots {bad} outside [0, {n_slots})", where=where)
 

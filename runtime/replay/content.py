@@ -64,6 +64,16 @@ class PageContent:
             self._scratch = np.empty((step, chunk_bytes // 8), np.uint64)
             self._equal = np.empty((step, chunk_bytes // 8), np.bool_)
 
+    @property
+    def base_words(self) -> Words:
+        """The words of the page whose mixed seed is 0; the last may reach past the page."""
+        return self._base
+
+    @staticmethod
+    def mixed(seeds: Words) -> Words:
+        """Return the word that every word of a page is XORed with, by its seed. Pure."""
+        return _mix(~seeds)
+
     def fill(self, pages: Bytes3d, slots: npt.NDArray[np.int32], seeds: Words) -> None:
         """Write the content of page i into slot slots[i] of `pages` [planes, slots, chunk]; changes those slots only.
 

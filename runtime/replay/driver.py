@@ -32,14 +32,16 @@ from hicachectl.runtime.memory.host_pool import HostPool, map_pool
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.metric_feed import MetricFeed
 from hicachectl.runtime.metrics import Metrics
-from hicachectl.runtime.replay.content import PageContent
+from hicachectl.runtime.replay.pool_content import PoolContent
 from hicachectl.runtime.replay.record import Recorder
 from hicachectl.runtime.replay.request import Trace, TraceInfo, TraceRequest, longest_input_tokens
 from hicachectl.runtime.replay.tokens import TokenMaker, check_page_tokens
 from hicachectl.runtime.storage.file import FileStorage
 from hicachectl.runtime.storage.object_keys import ObjectSpec, whole
 from hicachectl.runtime.tiers import Tier
-from hicachectl.runtime.transfer.backends import make_backend
+from hicachectl.runtime.transfer.autotune import autotune
+from hicachectl.runtime.transfer.backends import CopyBackend, make_backend
+from hicachectl.runtime.transfer.device import device_type
 from hicachectl.runtime.transfer.engine import TransferEngine
 
 __all__ = ["ComputeSource", "PageMismatch", "Replay", "ReplayConfig", "Stop", "Verify"]
@@ -105,7 +107,8 @@ class ReplayConfig:
     geometry: KVGeometry
     cache: CacheConfig
     layout: Layout
-    backend: Backend
+    backend: Backend | None
+    """None: what `autotune` chooses."""
     device_slots: int | None
     host_slots: int
     costs: CostModel
@@ -115,6 +118,10 @@ class ReplayConfig:
     limit: int | None = None
     trace_name: str = "trace"
     compute: ComputeSource = ComputeSource()
+    device: str = "cpu"
+    """The torch name of the device of L1."""
+    device_reason: str | None = None
+    """Why it is this one, where nobody named it."""
     host_memory: MappingSpec = field(default_factory=MappingSpec)
     """How the host pool's memory is made."""
 
@@ -143,16 +150,19 @@ class Replay:
         self.longest_pages = longest
         self.device_slots = longest if config.device_slots is None else config.device_slots
         require_room(longest, self.device_slots)
-        if config.host_slots:
-            require_compatible(config.layout, config.backend)
+        if config.host_slots and config.backend is not None:
+            require_compatible(config.layout, config.backend, device_type(config.device))
         self._tokens = TokenMaker(self.info)
         self._namespace = _namespace(self.info) if config.storage_path is not None else DEFAULT_NAMESPACE
-        self._content = PageContent(geometry.n_planes, geometry.chunk_bytes)
         self._verify_count = 0
         self.recorder = Recorder(
             geometry, self.info.n_requests if config.limit is None else min(config.limit, self.info.n_requests)
         )
-        self.device_pool = DevicePool(geometry, self.device_slots)
+        self.device_pool = DevicePool(geometry, self.device_slots, config.device)
+        self._content = PoolContent(self.device_pool)
+        self.backend: CopyBackend | None = None
+        self.backend_reason: str | None = None
+        """Why the copy backend is this one."""
         self.host_pool: HostPool | None = None
         self.engine: TransferEngine | None = None
         self.storage: FileStorage | None = None
@@ -171,9 +181,8 @@ class Replay:
                     registrar=registrar_for(self.device_pool.device.type, self.device_pool.device.index or 0),
                 )
                 self.host_pool = HostPool(geometry, config.host_slots, config.layout, mapping=memory)
-                self.engine = TransferEngine(
-                    self.device_pool, self.host_pool, make_backend(config.backend, config.layout)
-                )
+                self.backend = self._make_backend(config)
+                self.engine = TransferEngine(self.device_pool, self.host_pool, self.backend)
             if config.storage_path is not None:
                 spec = ObjectSpec(
                     model=geometry.name,
@@ -206,7 +215,19 @@ class Replay:
         except BaseException:
             self._free()
             raise
-        self._planes = self.device_pool.planes_numpy()
+
+    def _make_backend(self, config: ReplayConfig) -> CopyBackend:
+        """Make the backend that was asked for, or measure which one to take while both pools are still empty."""
+        assert self.host_pool is not None
+        if config.backend is not None:
+            self.backend_reason = "asked for"
+            return make_backend(config.backend, config.layout, config.device)
+        if self.device_pool.device.type == "cpu":
+            self.backend_reason = "the device is the processor"
+            return make_backend(Backend.CPU, config.layout, config.device)
+        choice, backend = autotune(self.device_pool, self.host_pool)
+        self.backend_reason = choice.reason
+        return backend
 
     def __enter__(self) -> Replay:
         return self
@@ -226,6 +247,22 @@ class Replay:
     def abandon(self) -> None:
         """Let `close` drop what is under way instead of finishing it; safe to call from a signal handler that then raises."""
         self._stop = self._abandoned = True
+
+    @property
+    def backend_name(self) -> str:
+        """The copy backend in use, or the one that was asked for when nothing is copied."""
+        if self.backend is not None:
+            return self.backend.kind.value
+        return "auto" if self.config.backend is None else self.config.backend.value
+
+    def transfer_notes(self) -> list[str]:
+        """Say why device and copy backend are these where nobody named them, and what of the backend was not as asked."""
+        found = (
+            [] if self.config.device_reason is None else [f"device {self.config.device}: {self.config.device_reason}"]
+        )
+        if self.config.backend is None and self.device_pool.device.type != "cpu" and self.backend_reason is not None:
+            found.append(f"copy backend measured at start: {self.backend_reason}")
+        return found + [f"copy backend {self.backend_name}: {note}" for note in getattr(self.backend, "notes", ())]
 
     def failures(self) -> dict[str, int]:
         """Return what the lower tiers could not do, by reason: `transfer_*` copies, `storage_*` pages and calls."""
@@ -284,7 +321,7 @@ class Replay:
             missing = request.n_pages - ready
             slots = cache.allocate(request, missing)
             if slots is not None and missing:
-                self._content.fill(self._planes, slots, key64(keys[ready * KEY_BYTES :]))
+                self._content.fill(slots, key64(keys[ready * KEY_BYTES :]))
             cache.publish(request)
         except Exception:
             cache.release(request)
@@ -301,7 +338,7 @@ class Replay:
         self._verify_count += len(slots)
         if every > 1:
             slots, seeds = slots[picked], seeds[picked]
-        wrong = self._content.first_mismatch(self._planes, slots, seeds)
+        wrong = self._content.first_mismatch(slots, seeds)
         self.recorder.pages_verified += len(slots) if wrong is None else wrong.page
         if wrong is None:
             return
@@ -333,7 +370,7 @@ class Replay:
             self.storage.close()
         if self.host_pool is not None:
             self.host_pool.close()
-        self._planes = None  # type: ignore[assignment]
+        self._content.close()
         self.device_pool.close()
 
 

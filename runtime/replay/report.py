@@ -31,6 +31,7 @@ from hicachectl.runtime.replay.latency import LatencyHistogram, latency_histogra
 from hicachectl.runtime.replay.record import Recorder
 from hicachectl.runtime.replay.reuse import ReuseHistogram
 from hicachectl.runtime.transfer.backends import Direction
+from hicachectl.runtime.transfer.device import device_type
 
 __all__ = [
     "ByTier",
@@ -305,6 +306,7 @@ def make_report(replay: Replay, stop: Stop, *, n_windows: int = 60) -> ReplayRep
     notes = [*replay.info.warnings]
     if replay.page_note:
         notes.append(replay.page_note)
+    notes += replay.transfer_notes()
     notes.append("output tokens are not inserted: hits of multi-turn sessions are a lower bound")
     storage = replay.storage.stats() if replay.storage is not None else None
     waits, room_waits = recorder.column("restore_wait_s"), recorder.column("room_wait_s")
@@ -340,7 +342,7 @@ def make_report(replay: Replay, stop: Stop, *, n_windows: int = 60) -> ReplayRep
             n_planes=geometry.n_planes,
             chunk_bytes=geometry.chunk_bytes,
             layout=config.layout.value,
-            backend=config.backend.value,
+            backend=replay.backend_name,
             device=str(replay.device_pool.tensor.device),
             device_slots=replay.device_slots,
             host_slots=config.host_slots,
@@ -361,7 +363,7 @@ def make_report(replay: Replay, stop: Stop, *, n_windows: int = 60) -> ReplayRep
             "ghost": str(config.cache.ghost_entries) if config.cache.ghost_entries else "off",
         },
         paths=_paths(replay),
-        layouts=_layout_costs(replay.longest_pages, config.backend, replay),
+        layouts=_layout_costs(replay.longest_pages, replay),
         layouts_pages=replay.longest_pages,
         restore_wait=_quantiles(waits),
         restore_wait_histogram=latency_histogram(waits),
@@ -492,12 +494,15 @@ def _with_reason(step: Step) -> str:
     return step.text if step.reason is None or step.reason in step.text else f"{step.text}; {step.reason}"
 
 
-def _layout_costs(n_pages: int, backend: Backend, replay: Replay) -> tuple[LayoutCost, ...]:
+def _layout_costs(n_pages: int, replay: Replay) -> tuple[LayoutCost, ...]:
     """What restoring the longest request costs in every layout."""
     geometry = replay.config.geometry
+    backend = Backend.TORCH if replay.backend is None else replay.backend.kind
+    if replay.config.backend is not None:
+        backend = replay.config.backend
     costs = []
     for layout in Layout:
-        refused = compatible(layout, backend)
+        refused = compatible(layout, backend, device_type(replay.config.device))
         costs.append(
             LayoutCost(
                 layout.value,

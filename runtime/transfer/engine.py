@@ -1,35 +1,44 @@
 """Two threads that move pages between device and host; whoever asks only enqueues.
 
-    caller ---load(host_slots, device_slots)----> queue --> thread "load"   --> backend.copy, a layer group at a time
-    caller ---backup(device_slots, host_slots)--> queue --> thread "backup" --> backend.copy, all planes at once
+    caller ---load(host_slots, device_slots)----> queue --> thread "load"   --> steps of the backend, layer group by group
+    caller ---backup(device_slots, host_slots)--> queue --> thread "backup" --> steps of the backend, all planes at once
 
     slots of a transfer   [enqueued, done)   owned by the transfer: the caller keeps them leased and does not free them
     after done            owned by the caller again, whether it worked or not (`error`)
 
 A copy that fails ends its transfer with `error`; the engine goes on. Loads and backups share little on a link, so both
-threads run at once.
+run at once; a backup that is submitted in steps lets every waiting load be submitted before its next step.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from queue import SimpleQueue
 from threading import Condition, Lock, Thread
 
 import numpy as np
+import torch
 
 from hicachectl.errors import InvariantBroken, UsageError
 from hicachectl.runtime.layout import Backend
 from hicachectl.runtime.memory.device_pool import DevicePool, require_slots
 from hicachectl.runtime.memory.host_pool import HostPool
 from hicachectl.runtime.memory.slots import Slots
-from hicachectl.runtime.transfer.backends import CopyBackend, Direction
-from hicachectl.runtime.transfer.device import device_order
+from hicachectl.runtime.transfer.backends import CopyBackend, Direction, PipelinedBackend, Submitted, Work, begin
+from hicachectl.runtime.transfer.device import DeviceOrder, Point, device_error, device_order
 
 __all__ = ["DirectionCounters", "EngineState", "Transfer", "TransferEngine"]
+
+
+# How often a waiter that has seen the last byte arrive lets the submission thread finish before it sleeps.
+_YIELDS = 200
+# The last step of a transfer is spun for when it should take no longer than this.
+_SPIN_S = 2e-3
 
 
 class EngineState(Enum):
@@ -54,6 +63,7 @@ class DirectionCounters:
     n_segments: int = 0
     wall_s: float = 0.0
     queued_s: float = 0.0
+    submit_s: float = 0.0
 
     @property
     def bytes_per_s(self) -> float | None:
@@ -64,8 +74,8 @@ class DirectionCounters:
 class Transfer:
     """One set of pages on its way. Written by its submission thread, read by anyone.
 
-    `n_bytes`, `n_segments` and `n_submissions` grow with each layer group; `wall_s` is the time in the copies, `queued_s`
-    the time before them, both in seconds and set when done.
+    `n_bytes`, `n_segments` and `n_submissions` grow with each layer group; `wall_s` is the time in the copies, `submit_s`
+    the part of it in which the thread submitted, `queued_s` the time before them, all in seconds and set when done.
     """
 
     def __init__(
@@ -80,11 +90,17 @@ class Transfer:
         self.n_submissions = 0
         self.wall_s = 0.0
         self.queued_s = 0.0
+        self.submit_s = 0.0
         self._mark = mark
         self._asked_s = asked_s
         self._done = False
         self._ready_layers = 0
-        self._changed = Condition(Lock())
+        self._points: list[tuple[int, Point]] = []
+        self._submitted = False
+        self._soon: Point | None = None
+        lock = Lock()
+        # Who waits for the end is not woken by every layer: each wake-up takes the interpreter from the submission thread.
+        self._changed, self._ended = Condition(lock), Condition(lock)
 
     @property
     def n_pages(self) -> int:
@@ -102,8 +118,27 @@ class Transfer:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it has ended and say whether it has; then read `error`."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._done, timeout_s)
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._ended:
+            self._ended.wait_for(lambda: self._done or self._soon is not None, timeout_s)
+            soon = self._soon
+            if self._done or soon is None:
+                return self._done
+        self._look_at(soon)
+        with self._ended:
+            left_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
+            return self._ended.wait_for(lambda: self._done, left_s)
+
+    def _look_at(self, last: Point) -> None:
+        """Wait for the device itself when that takes less time than being woken by the submission thread."""
+        try:
+            last.wait(0.0)
+        except RuntimeError:
+            return  # the device failed: the submission thread says how
+        for _ in range(_YIELDS):
+            if self._done:
+                return
+            time.sleep(0)
 
     def wait_layer(self, layer: int, timeout_s: float | None = None) -> bool:
         """Wait until the bytes of `layer`, in all pages, are there and say whether they are.
@@ -113,6 +148,43 @@ class Transfer:
         with self._changed:
             self._changed.wait_for(lambda: self._done or self._ready_layers > layer, timeout_s)
             return self._ready_layers > layer
+
+    def order_layer(self, layer: int, timeout_s: float | None = None) -> bool:
+        """Make the calling thread's current stream wait for the bytes of `layer`, in all pages, and say whether it does.
+
+        The thread itself waits only until the copies of that layer are submitted. False when the time is over, or when
+        the transfer failed before that.
+        """
+
+        def submitted() -> bool:
+            return self._done or self._submitted or (bool(self._points) and self._points[-1][0] > layer)
+
+        with self._changed:
+            self._changed.wait_for(submitted, timeout_s)
+            if self._ready_layers > layer:
+                return True
+            if self._done:
+                return False
+            point = next((point for end, point in self._points if end > layer), None)
+        if point is None:
+            return False
+        point.order()
+        return True
+
+    def _on_its_way(self, end_layer: int, point: Point) -> None:
+        with self._changed:
+            self._points.append((end_layer, point))
+            self._changed.notify_all()
+
+    def _all_submitted(self) -> None:
+        with self._changed:
+            self._submitted = True
+            self._changed.notify_all()
+
+    def _nearly_there(self, last: Point) -> None:
+        with self._ended:
+            self._soon = last
+            self._ended.notify_all()
 
     def _layers_ready(self, end_layer: int) -> None:
         with self._changed:
@@ -124,13 +196,15 @@ class Transfer:
             self.error = error
             self._done = True
             self._changed.notify_all()
+            self._ended.notify_all()
 
 
 class TransferEngine:
     """Moves pages between one device pool and one host pool with one copy backend.
 
     `layer_groups` are the layers of each group of a load, in order ("a small first one, so that compute starts early");
-    they add up to the model's layers. Without it a load is one group. `clock` returns seconds.
+    they add up to the model's layers. Without it a load is one group. `clock` returns seconds, `orders` makes the streams,
+    `watch` is told on the submission thread how far a transfer is ("taken", "step", "submitted", ...).
     Starts two daemon threads. Raises UsageError when the groups do not add up or
     the backend cannot reach the device, InvariantBroken when the pools differ.
     """
@@ -143,6 +217,8 @@ class TransferEngine:
         layer_groups: Sequence[int] | None = None,
         *,
         clock: Callable[[], float] = time.perf_counter,
+        orders: Callable[[torch.device], DeviceOrder] = device_order,
+        watch: Callable[[Transfer, str], None] | None = None,
     ) -> None:
         if device_pool.geometry != host_pool.geometry:
             raise InvariantBroken(
@@ -163,17 +239,23 @@ class TransferEngine:
         self.device_pool = device_pool
         self.host_pool = host_pool
         self._backend = backend
+        # Asked once: what a protocol says of an instance takes as long as a copy call.
+        self._begin: Callable[..., Work] = (
+            backend.begin if isinstance(backend, PipelinedBackend) else partial(begin, backend)
+        )
         self._clock = clock
-        self._ends: dict[Direction, list[int]] = {
-            Direction.LOAD: [sum(groups[: i + 1]) for i in range(len(groups))],
-            Direction.BACKUP: [n_layers],
+        self._watch = watch
+        self._groups: dict[Direction, tuple[int, ...]] = {
+            Direction.LOAD: tuple(groups),
+            Direction.BACKUP: (n_layers,),
         }
+        self._loads_first = _LoadsFirst() if isinstance(backend, PipelinedBackend) else None
         self._state = EngineState.RUNNING
         self._gate = Lock()  # nothing is queued behind the end mark
         self._drop_queued = False
         self._counters = {direction: DirectionCounters() for direction in Direction}
         self._queues: dict[Direction, SimpleQueue[Transfer | None]] = {d: SimpleQueue() for d in Direction}
-        self._orders = {direction: device_order(device_pool.device) for direction in Direction}
+        self._orders = {direction: orders(device_pool.device) for direction in Direction}
         self._threads = [
             Thread(target=self._serve, args=(direction,), name=f"hicache-{direction.value}", daemon=True)
             for direction in Direction
@@ -234,52 +316,85 @@ class TransferEngine:
                 raise InvariantBroken(
                     f"{direction.value} on an engine that is {self._state.value}", where="transfer engine"
                 )
+            if direction is Direction.LOAD and self._loads_first is not None:
+                self._loads_first.asked()
             self._queues[direction].put(transfer)
         return transfer
 
     def _serve(self, direction: Direction) -> None:
+        with self._orders[direction].thread():
+            self._serve_on_stream(direction)
+
+    def _serve_on_stream(self, direction: Direction) -> None:
         queue = self._queues[direction]
         while (transfer := queue.get()) is not None:
             error: Exception | None = None
-            if self._drop_queued:
-                error = InvariantBroken(f"{direction.value} dropped: the engine was closed", where="transfer engine")
-            else:
-                try:
-                    self._copy(transfer)
-                except Exception as failed:  # noqa: BLE001 - a thread's edge: whoever waits gets it in `error`
-                    error = failed
+            try:
+                if self._drop_queued:
+                    raise InvariantBroken(f"{direction.value} dropped: the engine was closed", where="transfer engine")
+                self._copy(transfer)
+            except Exception as failed:  # noqa: BLE001 - a thread's edge: whoever waits gets it in `error`
+                error = device_error(failed)
+            if direction is Direction.LOAD and self._loads_first is not None:
+                self._loads_first.submitted(transfer)
             self._count(transfer, error)
             transfer._end(error)
 
     def _copy(self, transfer: Transfer) -> None:
         direction, geometry = transfer.direction, self.device_pool.geometry
-        ends = self._ends[direction]
-        first = 0
-        groups = []
-        for end in ends:
-            groups.append((geometry.planes_of(first, end), end))
-            first = end
+        groups = self._groups[direction]
         if transfer.n_pages:
-            widest = max(len(planes) for planes, _ in groups)
+            widest = max(groups) * geometry.kind.planes_per_layer
             self._backend.prepare(direction, self.device_pool, self.host_pool, widest)
         start_s = self._clock()
+        self._say(transfer, "taken")
         transfer.queued_s = start_s - transfer._asked_s
-        for planes, end in groups:
-            if transfer.n_pages:
-                with self._orders[direction].after(transfer._mark):
-                    took = self._backend.copy(
-                        direction,
-                        self.device_pool,
-                        self.host_pool,
-                        transfer.device_slots,
-                        transfer.host_slots,
-                        planes,
-                    )
-                transfer.n_submissions += took.n_submissions
-                transfer.n_segments += took.n_segments
-                transfer.n_bytes += transfer.n_pages * len(planes) * geometry.chunk_bytes
-            transfer.wall_s = self._clock() - start_s
-            transfer._layers_ready(end)
+        if not transfer.n_pages:
+            transfer._layers_ready(geometry.n_layers)
+            return
+        progress = _Progress(transfer, start_s, self._clock)
+        with self._orders[direction].after(transfer._mark):
+            self._submit(transfer, groups, progress)
+            transfer.submit_s = self._clock() - start_s
+            self._say(transfer, "submitted")
+            transfer._all_submitted()
+            if direction is Direction.LOAD and self._loads_first is not None:
+                self._loads_first.submitted(transfer)
+            progress.finish()
+            self._say(transfer, "arrived")
+
+    def _submit(self, transfer: Transfer, groups: tuple[int, ...], progress: _Progress) -> None:
+        direction, order = transfer.direction, self._orders[transfer.direction]
+        chunk_bytes = self.device_pool.geometry.chunk_bytes
+        work = self._begin(
+            direction,
+            self.device_pool,
+            self.host_pool,
+            transfer.device_slots,
+            transfer.host_slots,
+            groups,
+        )
+        self._say(transfer, "opened")
+        try:
+            before_last = len(work.steps) - 2
+            for number, step in enumerate(work.steps):
+                if direction is Direction.BACKUP and self._loads_first is not None:
+                    self._loads_first.let_pass()
+                took = work.copy(step)
+                self._say(transfer, "step")
+                progress.submitted(took, (step.end - step.start) * len(step.planes) * chunk_bytes)
+                if number == before_last and work.arrives_on is not None:
+                    progress.nearly(order.point(work.arrives_on))
+                if step.end_layer is not None:
+                    work.seal()
+                    progress.mark(step.end_layer, order.point())
+                progress.look()
+        finally:
+            work.close()
+
+    def _say(self, transfer: Transfer, what: str) -> None:
+        if self._watch is not None:
+            self._watch(transfer, what)
 
     def _count(self, transfer: Transfer, error: Exception | None) -> None:
         old = self._counters[transfer.direction]
@@ -300,4 +415,93 @@ class TransferEngine:
             n_segments=old.n_segments + transfer.n_segments,
             wall_s=old.wall_s + transfer.wall_s,
             queued_s=old.queued_s + transfer.queued_s,
+            submit_s=old.submit_s + transfer.submit_s,
         )
+
+
+class _Progress:
+    """What of a transfer is on its way, group by group. Used by its submission thread alone."""
+
+    # A link of 50 GB/s; only decides whether to spin or to sleep.
+    _GUESSED_BYTES_PER_S = 5e10
+
+    def __init__(self, transfer: Transfer, start_s: float, clock: Callable[[], float]) -> None:
+        self._transfer = transfer
+        self._start_s, self._clock = start_s, clock
+        self._under_way: deque[tuple[int, Point, Submitted, int]] = deque()
+        self._took, self._n_bytes = Submitted(0, 0), 0
+        self._before_last: Point | None = None
+        self._last_bytes = 0
+
+    def submitted(self, took: Submitted, n_bytes: int) -> None:
+        """Add a step to the group in hand."""
+        self._took = Submitted(self._took.n_submissions + took.n_submissions, self._took.n_segments + took.n_segments)
+        self._n_bytes += n_bytes
+        self._last_bytes = n_bytes
+
+    def mark(self, end_layer: int, point: Point) -> None:
+        """End the group in hand: its bytes are there when `point` is reached."""
+        self._under_way.append((end_layer, point, self._took, self._n_bytes))
+        self._took, self._n_bytes = Submitted(0, 0), 0
+        self._transfer._on_its_way(end_layer, point)
+
+    def look(self) -> None:
+        """Tell of the groups whose bytes are there. Does not wait."""
+        while self._under_way and self._under_way[0][1].reached():
+            self._arrived()
+
+    def nearly(self, point: Point) -> None:
+        """Note the point before the last step."""
+        self._before_last = point
+
+    def finish(self) -> None:
+        """Wait for all groups: asleep, but for the last step, which this thread and the transfer's waiters spin for."""
+        while self._under_way:
+            _, point, _, n_bytes = self._under_way[0]
+            if len(self._under_way) == 1:
+                if self._before_last is not None:
+                    self._before_last.wait((n_bytes - self._last_bytes) / self._GUESSED_BYTES_PER_S)
+                    n_bytes = self._last_bytes
+                if n_bytes <= self._GUESSED_BYTES_PER_S * _SPIN_S:
+                    self._transfer._nearly_there(point)
+                    n_bytes = 0
+            point.wait(n_bytes / self._GUESSED_BYTES_PER_S)
+            self._arrived()
+
+    def _arrived(self) -> None:
+        end_layer, _, took, n_bytes = self._under_way.popleft()
+        transfer = self._transfer
+        transfer.n_submissions += took.n_submissions
+        transfer.n_segments += took.n_segments
+        transfer.n_bytes += n_bytes
+        transfer.wall_s = self._clock() - self._start_s
+        transfer._layers_ready(end_layer)
+
+
+class _LoadsFirst:
+    """Holds a backup back between its steps while loads wait to be submitted."""
+
+    def __init__(self) -> None:
+        self._waiting = 0
+        self._passed: Transfer | None = None
+        self._changed = Condition(Lock())
+
+    def asked(self) -> None:
+        """Note a load that is queued."""
+        with self._changed:
+            self._waiting += 1
+
+    def submitted(self, load: Transfer) -> None:
+        """Note that the load is submitted or has failed; may be told twice."""
+        if load is self._passed:
+            return
+        self._passed = load
+        with self._changed:
+            self._waiting -= 1
+            self._changed.notify_all()
+
+    def let_pass(self) -> None:
+        """Wait until no load waits."""
+        if self._waiting:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._waiting)

@@ -187,7 +187,7 @@ class Hooked(CpuBackend):
 
 def hook(monkeypatch: pytest.MonkeyPatch, before: Any) -> None:
     kind = type("Hook", (Hooked,), {"before": before})
-    monkeypatch.setattr(driver, "make_backend", lambda _backend, _layout: kind())
+    monkeypatch.setattr(driver, "make_backend", lambda _backend, _layout, _device: kind())
 
 
 def test_a_flipped_byte_in_the_host_pool_stops_the_run_and_is_named(

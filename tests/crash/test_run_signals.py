@@ -38,7 +38,7 @@ class Slow(CpuBackend):
             time.sleep(0.5)
         return super().copy(direction, *rest)
 
-driver.make_backend = lambda backend, layout: Slow()
+driver.make_backend = lambda backend, layout, device: Slow()
 stop = driver.Replay.stop
 def told(self):
     stop(self)

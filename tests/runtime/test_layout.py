@@ -96,16 +96,21 @@ def test_the_cpu_backend_submits_a_run_or_two_a_block_whichever_is_fewer() -> No
     )
 
 
-def test_submissions_of_a_backend_that_is_not_here_are_not_made_up() -> None:
-    with pytest.raises(UsageError, match="strided"):
-        submissions(Layout.PAGE_FIRST, Backend.STRIDED, n_pages=1, n_planes=1, n_runs=1, page_tokens=1, chunk_bytes=1)
+def test_the_accelerator_backends_submit_by_the_part_not_by_the_chunk() -> None:
+    case = {"n_pages": 512, "n_planes": 78, "n_runs": 512, "page_tokens": 64, "chunk_bytes": 73_728}
+    for layout in Layout:
+        assert submissions(layout, Backend.STRIDED, **case) == 2 * 47
+        assert submissions(layout, Backend.UVA, **case) == 47
+    assert submissions(Layout.PAGE_FIRST_DIRECT, Backend.BATCH, **case) == 10
+    assert submissions(Layout.PAGE_FIRST, Backend.BATCH, **case) == 512
 
 
 def test_the_table_has_an_entry_for_every_layout_and_backend() -> None:
     for layout in Layout:
         for backend in Backend:
-            reason = compatible(layout, backend)
-            assert (reason is None) == (backend in (Backend.CPU, Backend.TORCH))
+            assert (compatible(layout, backend) is None) == (backend in (Backend.CPU, Backend.TORCH))
+            assert (compatible(layout, backend, "cuda") is None) == (backend is not Backend.CPU)
+            assert (compatible(layout, backend, "xpu") is None) == (backend in (Backend.TORCH, Backend.DIRECT))
 
 
 def test_what_does_not_go_together_is_refused_with_both_names_the_reason_and_what_works() -> None:

@@ -60,7 +60,7 @@ class BadLoads:
 def test_requests_whose_restore_failed_waited_too_and_failures_are_counted_in_pages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(driver, "make_backend", lambda kind, layout: BadLoads(make_backend(kind, layout)))
+    monkeypatch.setattr(driver, "make_backend", lambda kind, layout, _: BadLoads(make_backend(kind, layout)))
     with Replay(synthetic("multi-turn", n_requests=60), config()) as replay:
         report = make_report(replay, replay.run())
         counters = replay.engine.counters(Direction.LOAD)  # type: ignore[union-attr]

@@ -1,0 +1,55 @@
+"""How the accelerator backends are set: staging, its kernel, and how many programs may read host memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hicachectl.errors import UsageError
+
+__all__ = ["StagingOptions"]
+
+
+@dataclass(frozen=True, slots=True)
+class StagingOptions:
+    """Settings of the accelerator backends.
+
+    `staging_bytes` bounds the staging of both directions together, whatever a transfer's size; each direction has
+    `n_buffers` equal parts of its half, so that one is filled while the other is emptied. `kernel` is auto, triton or torch.
+    The programs are those of `uva`: 16 saturate host to device and 4 device to host on one H200, more only take
+    multiprocessors from compute (docs/facts.md#h200-uva); `scatter_programs` bounds those of staging, one a multiprocessor
+    of an H200 by default. The link starts when the first call of a transfer returns: it has at most `first_pieces`,
+    the next twice as many, and so on. `least_group_bytes`: layer groups smaller than this are joined. Kernels read up to `few_slots` slots
+    from registered host memory: a copy of their own would cost more.
+    Raises UsageError.
+    """
+
+    staging_bytes: int = 256 << 20
+    n_buffers: int = 2
+    kernel: str = "auto"
+    load_programs: int = 16
+    backup_programs: int = 4
+    scatter_programs: int | None = 132
+    first_pieces: int = 16
+    least_group_bytes: int = 24 << 20
+    few_slots: int = 64
+
+    def __post_init__(self) -> None:
+        if self.n_buffers < 2 or self.staging_bytes < 2 * self.n_buffers:
+            raise UsageError(
+                f"staging of {self.staging_bytes} bytes in {self.n_buffers} buffers",
+                hint="give at least 2 buffers and some bytes for each",
+            )
+        if self.load_programs < 1 or self.backup_programs < 1:
+            raise UsageError(
+                f"{self.load_programs} and {self.backup_programs} programs", hint="give at least 1 of each"
+            )
+        if self.first_pieces < 1 or (self.scatter_programs is not None and self.scatter_programs < 1):
+            raise UsageError(
+                f"{self.first_pieces} first pieces, {self.scatter_programs} scatter programs",
+                hint="give at least 1 of each",
+            )
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of one staging buffer."""
+        return self.staging_bytes // 2 // self.n_buffers

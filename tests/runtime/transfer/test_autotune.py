@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hicachectl.errors import Unsupported
+from hicachectl.runtime.geometry import preset
+from hicachectl.runtime.layout import Backend, Layout, compatible
+from hicachectl.runtime.memory.device_pool import DevicePool
+from hicachectl.runtime.memory.host_pool import HostPool
+from hicachectl.runtime.transfer.autotune import Candidate, Measured, autotune, candidates, choose
+
+STRIDED, BATCH, UVA = Candidate(Backend.STRIDED, "triton"), Candidate(Backend.BATCH), Candidate(Backend.UVA)
+
+
+def measured(candidate: Candidate, up: float, down: float, slowdown: float) -> Measured:
+    return Measured(candidate, up * 1e9, down * 1e9, slowdown)
+
+
+def test_the_fastest_in_its_slower_direction_wins_among_those_that_leave_compute_alone() -> None:
+    choice = choose([measured(STRIDED, 50, 54, 1.01), measured(BATCH, 80, 40, 1.0), measured(UVA, 60, 60, 1.23)])
+    assert choice.candidate == STRIDED
+    assert choice.reason == (
+        "strided with triton 50.0 GB/s up, 54.0 down, compute 1.01x; others: batch 80.0 GB/s up, 40.0 down, compute 1.00x, "
+        "uva 60.0 GB/s up, 60.0 down, compute 1.23x"
+    )
+
+
+def test_equal_rates_go_to_the_earlier_and_what_could_not_run_is_kept_with_its_reason() -> None:
+    gone = Measured(UVA, refused="no triton")
+    choice = choose([gone, measured(STRIDED, 54.0, 54.0, 1.0), measured(BATCH, 54.9, 54.9, 1.0)])
+    assert choice.candidate == STRIDED
+    assert gone in choice.measured
+
+
+def test_when_all_slow_compute_the_one_that_does_least_wins() -> None:
+    choice = choose([measured(STRIDED, 50, 50, 1.5), measured(UVA, 10, 10, 1.2)])
+    assert choice.candidate == UVA
+    assert "slows compute least" in choice.reason
+
+
+def test_when_nothing_can_run_every_reason_is_told() -> None:
+    with pytest.raises(Unsupported, match="no copy backend") as caught:
+        choose([Measured(UVA, refused="no triton"), Measured(BATCH, refused="driver 12.6")])
+    assert caught.value.why == "uva: no triton; batch: driver 12.6"
+
+
+@pytest.mark.parametrize("device_type", ["cpu", "cuda", "xpu"])
+@pytest.mark.parametrize("layout", Layout)
+def test_candidates_are_what_the_table_allows(layout: Layout, device_type: str) -> None:
+    found = candidates(layout, device_type)
+    assert {one.backend for one in found} == {b for b in Backend if compatible(layout, b, device_type) is None}
+    assert found[0].backend is (Backend.STRIDED if device_type == "cuda" else found[0].backend)
+
+
+def test_on_a_processor_both_backends_are_measured_and_one_is_taken() -> None:
+    geometry = preset("tiny-4k", 4)
+    choice, backend = autotune(DevicePool(geometry, 8), HostPool(geometry, 6, Layout.PAGE_FIRST))
+    assert {one.candidate.backend for one in choice.measured} == {Backend.CPU, Backend.TORCH}
+    assert all(one.refused is None and one.bytes_per_s > 0 for one in choice.measured)
+    assert backend.kind is choice.candidate.backend
+    assert choice.candidate.backend.value in choice.reason
+
+
+def test_a_candidate_that_fails_is_refused_with_its_reason_and_the_next_is_taken() -> None:
+    geometry = preset("tiny-4k", 4)
+    pools = DevicePool(geometry, 8), HostPool(geometry, 6, Layout.PAGE_FIRST)
+
+    def measure(candidate: Candidate) -> Measured:
+        if candidate.backend is Backend.CPU:
+            return Measured(candidate, refused="broken")
+        return measured(candidate, 1, 1, 1.0)
+
+    choice, backend = autotune(*pools, measure=measure)
+    assert backend.kind is Backend.TORCH
+    assert np.array([one.refused for one in choice.measured]).tolist() == ["broken", None]
