@@ -52,9 +52,10 @@ class Row:
 
 
 def arguments(description: str, add: Callable[[argparse.ArgumentParser], None] | None = None) -> argparse.Namespace:
-    """Parse `--json FILE` and `--quick`, and what `add` adds."""
+    """Parse `--json FILE`, `--commit SHA` and `--quick`, and what `add` adds."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write raw samples, commit and hardware to FILE")
+    parser.add_argument("--commit", metavar="SHA", help="commit this is a clean copy of, where there is no repository")
     parser.add_argument("--quick", action="store_true", help="few, small samples: shows that it runs, not how fast")
     if add is not None:
         add(parser)
@@ -115,6 +116,8 @@ def report(
     `more` joins the record of where it ran: an accelerator, settings that were changed, and the like.
     """
     where = {**environment(), **(more or {})}
+    if options.commit:
+        where |= {"commit": options.commit, "uncommitted_changes": False}
     print(f"{name}: {method}")
     commit = (where["commit"] or "unknown")[:12] + ("+changes" if where["uncommitted_changes"] else "")
     load = where["load_average"][0]

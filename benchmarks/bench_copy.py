@@ -112,8 +112,6 @@ def main() -> None:
     finally:
         gc.enable()
     more: dict[str, Any] = {"operands": operands(setup), **accelerator(device)}
-    if options.commit:
-        more |= {"commit": options.commit, "uncommitted_changes": False}
     report("bench_copy", METHOD, rows, options, more)
 
 
@@ -420,7 +418,6 @@ def _add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--ahead", action="store_true", help="scatter kernels go ahead of compute")
     parser.add_argument("--trace", action="store_true", help="no rows: where the time of a transfer goes")
-    parser.add_argument("--commit", metavar="SHA", help="commit this is a clean copy of, where there is no repository")
 
 
 if __name__ == "__main__":
