@@ -36,6 +36,7 @@ class SizeFound:
     points: float
     costs: Costs | None
     why_no_costs: str | None
+    config_pages: int
 
 
 def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
@@ -47,7 +48,7 @@ def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
     prediction, plan = found.prediction, found.plan
     choice, curve, geometry = prediction.choice, prediction.curve, plan.replay.geometry
     pool = pool_bytes(
-        choice.host_pages, geometry.page_bytes, n_ranks=found.ranks,
+        found.config_pages, geometry.page_bytes, n_ranks=found.ranks,
         same_on_every_rank=geometry.kind is KVKind.MLA, shared=found.shared,
     )  # fmt: skip
     at = capacities_for(curve, choice.plateau_pages, prediction.longest_pages, *prediction.sizes)
@@ -59,6 +60,7 @@ def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
         "id": found.id,
         "folder": found.folder,
         "config": found.config,
+        "config_host_pages": found.config_pages,
         "host": found.host,
         "trace": plan.replay.trace_name,
         "format": plan.info.format,
@@ -112,7 +114,7 @@ def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
             "ceiling": choice.ceiling,
         },
         "pool": plain(pool),
-        "flags": plain(engine_flags(pool)) if choice.grows else [],
+        "flags": plain(engine_flags(pool)) if found.config_pages else [],
         "policies": [{**plain(one), "policy": str(one.policy), "hit_rate": one.rate} for one in found.simulated],
     }
     return data, _facts(data, found, why_no_costs)

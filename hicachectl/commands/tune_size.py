@@ -27,6 +27,8 @@ __all__ = ["size"]
 _WORKLOAD, _POOL, _STEPS, _OUTPUT = "Workload", "Pool", "Steps", "Output"
 Text = str | None
 NO_STEPS = "none"
+_FOUND = {"steps", "chosen", "bound", "rule", "reason"}
+"""Of what a run records as asked: what it found itself."""
 
 
 def _option(flag: str, help_text: str, panel: str, metavar: str, **more: Any) -> Any:
@@ -89,7 +91,7 @@ def size(
     verified = _host_as_tuned(cli, anyway=anyway)
     run = _Sizing(cli, effective, max_bytes, steps, points, concurrency, ranks, shared)
     prediction = run.predict()
-    journal, done = run.journal(prediction, _state(cli, state_dir), resume=resume)
+    prediction, journal, done = run.journal(prediction, _state(cli, state_dir), resume=resume)
     climbed = run.climb(prediction, journal, done, time_budget_s=time_budget)
     costs, why_no_costs = run.costs(prediction, climbed)
     if costs is not None:
@@ -102,7 +104,7 @@ def size(
 
     found = SizeFound(
         prediction, climbed, run.plan, run.budget, run.ranks, run.shared, journal.id, str(journal.folder), str(write), verified,
-        tuple(simulated), points, costs, why_no_costs,
+        tuple(simulated), points, costs, why_no_costs, last_good(prediction, climbed),
     )  # fmt: skip
     data, facts = size_data(found)
     if report is not None:
@@ -138,6 +140,7 @@ class _Sizing:
         self.device_pages = self.base.device_slots or self.plan.longest_pages
         taken = self.device_pages * self.base.geometry.page_bytes + table_bytes(effective.run.seen_keys)
         limit = None if max_bytes is None else parse_size(max_bytes, where="--max-bytes")
+        self._taken_bytes, self._max_bytes = taken, limit
         self.budget = budget_of(read_memory(self.root), taken_bytes=taken, max_bytes=limit)
 
     def predict(self) -> Prediction:
@@ -152,18 +155,24 @@ class _Sizing:
                 steps=self._asked_sizes(),
             )  # fmt: skip
 
-    def journal(self, prediction: Prediction, state: Path, *, resume: bool) -> tuple[SizeJournal, dict[int, Any]]:
-        """Begin a record, or take up the last one with the trials that it holds. Raises UsageError where it asked for something else."""
+    def journal(
+        self, prediction: Prediction, state: Path, *, resume: bool
+    ) -> tuple[Prediction, SizeJournal, dict[int, Any]]:
+        """Begin a record, or take up the last one: its sizes, and the trials that it holds.
+
+        Free memory differs from hour to hour, so the sizes of a run that goes on are those it began with. Raises UsageError
+        where it asked for something else.
+        """
         from hicachectl.tuning.sizing.size_journal import SizeJournal, read_size_journal
 
         asked = self._asked(prediction)
         if not resume:
             journal = SizeJournal.begin(state, asked)
             self.cli.subject = journal.id
-            return journal, {}
+            return prediction, journal, {}
         records = read_size_journal(state)
-        if records.asked != asked:
-            differs = sorted(key for key in asked if records.asked.get(key) != asked[key])
+        differs = sorted(key for key in asked if records.asked.get(key) != asked[key] and key not in _FOUND)
+        if differs:
             raise UsageError(
                 f"{records.id} asked for something else: {', '.join(differs)}",
                 where=str(records.folder),
@@ -172,7 +181,15 @@ class _Sizing:
         cut = f", {records.cut} pages was cut short" if records.cut is not None else ""
         self.cli.note(f"going on with {records.id}: {len(records.done)} steps are done{cut}")
         self.cli.subject = records.id
-        return SizeJournal(records.id, records.folder), records.done
+        from hicachectl.tuning.sizing.plateau import Bound, Rule
+
+        was, pages = records.asked, records.asked["chosen"]
+        choice = replace(
+            prediction.choice, host_pages=pages, bound=Bound(was["bound"]), rule=Rule(was["rule"]), reason=was["reason"],
+            rate=prediction.levels.rate(pages),
+        )  # fmt: skip
+        began_with = replace(prediction, choice=choice, sizes=tuple(records.asked["steps"]))
+        return began_with, SizeJournal(records.id, records.folder), records.done
 
     def climb(
         self, prediction: Prediction, journal: SizeJournal, done: dict[int, Any], *, time_budget_s: float | None = None
@@ -190,6 +207,7 @@ class _Sizing:
 
             def try_size(pages: int) -> Trial:
                 progress.enter(f"{pages} pages" if pages else "L1 alone")
+                self._require_room(pages)
                 before = progress.done
                 return try_pool(
                     self.plan.trace, self.plan.info, self.base, pages, root=self.root,
@@ -282,6 +300,21 @@ class _Sizing:
         head = f"written by hicachectl tune size, {journal_id}; every value with its origin\n{choice.reason}"
         write_config(path, config_text(self.effective.settings(), changed, head))
 
+    def _require_room(self, pages: int) -> None:
+        """Look again before memory is taken: it may have gone since the plan. Raises CapacityError."""
+        from hicachectl.errors import CapacityError
+        from hicachectl.tuning.host.memory import read_memory
+        from hicachectl.tuning.sizing.budget import budget_of
+
+        now = budget_of(read_memory(self.root), taken_bytes=self._taken_bytes, max_bytes=self._max_bytes)
+        wanted = pages * self.base.geometry.page_bytes
+        if wanted > now.can_use_bytes:
+            raise CapacityError(
+                f"a pool of {wanted} bytes, {now.can_use_bytes} are to be had now",
+                terms=(("pool bytes", wanted), (now.bound, now.can_use_bytes)),
+                why=f"bound by {now.bound}",
+            )
+
     def _asked_sizes(self) -> tuple[int, ...] | None:
         if self.steps_text in ("auto", NO_STEPS):
             return None
@@ -308,6 +341,7 @@ class _Sizing:
             "blocks": info.total_blocks, "limit": run.limit, "seed": run.seed, "geometry": geometry.name, "page_bytes": geometry.page_bytes,
             "device_slots": self.device_pages, "layout": run.layout, "backend": run.backend, "write_policy": run.write_policy,
             "eviction": run.eviction, "steps": list(prediction.sizes), "chosen": prediction.choice.host_pages, "points": self.points,
+            "bound": prediction.choice.bound.value, "rule": prediction.choice.rule.value, "reason": prediction.choice.reason,
         }  # fmt: skip
 
 

@@ -43,7 +43,9 @@ def draw_size(screen: Screen, data: dict[str, Any], *, explain: bool = False) ->
         )
     if data["flags"]:
         screen.table(flags_table(data), indent=" ")
-    screen.paragraph("CONFIG  ", f"{data['config']}: hicachectl run --config {data['config']}")
+    pages = data["config_host_pages"]
+    instead = "" if pages == choice["pages"] else f" with {format_count(pages)} pages, the last good step"
+    screen.paragraph("CONFIG  ", f"{data['config']}{instead}: hicachectl run --config {data['config']}")
     if explain:
         for text in explanation(data):
             screen.paragraph("  ", text)

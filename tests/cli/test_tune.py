@@ -19,6 +19,7 @@ import pytest
 from cli_runner import QUIET, Ran, Terminal
 from fakes.kernel import FakeKernel, FakeRoot, Temper
 from hosts.builder import write_shape
+from small_traces import conversations, write_trace
 from tune_values import save_plan
 from tuned_host import KNOBS, TunedHost, accelerators, ido_knob, make_host
 
@@ -798,3 +799,20 @@ def test_tune_works_where_torch_and_numpy_cannot_be_imported(tmp_path: Path, wor
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_pool_is_not_sized_on_a_host_that_is_no_longer_as_tune_set_it(desk: Desk) -> None:
+    trace = write_trace(desk.folder / "t.jsonl", conversations(4, 4, 2))
+    size = (
+        "tune", "size", "--trace", str(trace), "--geometry", "tiny-4k", "--steps", "none", "--progress", "none", "-o", "json",
+        "--force", "--write", str(desk.folder / "size.yaml"), "--state-dir", str(desk.folder / "sizes"),
+    )  # fmt: skip
+    desk.make_plan("--only", "thp")
+    assert document(desk.call(*size), "tune-size")["host"] == "nothing of tune is in place on this host"
+    assert desk.call("tune", "apply", "PLAN", "--yes").code == 0
+    assert document(desk.call(*size), "tune-size")["host"] == "as tune set it"
+    desk.host.root.at(f"{THP}/enabled").write_text("always madvise [never]\n")
+    refused = desk.call(*size)
+    assert (refused.code, refused.json["data"]) == (3, None)
+    assert "--anyway" in refused.err
+    assert "differs" in document(desk.call(*size, "--anyway"), "tune-size")["host"]

@@ -174,6 +174,53 @@ def test_a_killed_run_leaves_its_record_alone_and_resume_goes_on(tmp_path: Path)
     assert "asked for something else" in other.err
 
 
+def test_a_run_that_goes_on_keeps_the_sizes_it_began_with(tmp_path: Path) -> None:
+    begun = run("--trace", "chats.jsonl", "--time-budget", "0", "--max-bytes", "600KiB")
+    assert (begun.code, begun.json["data"]["ended"]) == (9, "time budget")
+    again = size("--trace", "chats.jsonl", "--resume", "--force", "--max-bytes", "900KiB")
+    assert [step["pages"] for step in again["steps"]] == [75, 150]
+    assert (again["choice"]["pages"], again["choice"]["bound"], again["config_host_pages"]) == (150, "memory", 150)
+
+
+def test_memory_that_went_meanwhile_ends_the_steps_with_the_last_good_one(tmp_path: Path) -> None:
+    run("--trace", "chats.jsonl", "--time-budget", "0", "--max-bytes", "600KiB")
+    ran = run("--trace", "chats.jsonl", "--resume", "--force", "--max-bytes", "400KiB")
+    data = ran.json["data"]
+    assert (ran.code, data["ended"]) == (9, "a step failed")
+    assert [step["state"] for step in data["steps"]] == ["done", "failed"]
+    assert "--max-bytes" in data["steps"][1]["reason"]
+    assert (data["choice"]["pages"], data["config_host_pages"]) == (150, 75)
+    assert "host_slots: 75" in (tmp_path / "hicache.yaml").read_text()
+
+
+def test_ctrl_c_ends_with_130_and_leaves_a_record_to_go_on_from(tmp_path: Path) -> None:
+    write_trace(tmp_path / "long.jsonl", conversations(400, 6, 3))
+    argv = [
+        "tune",
+        "size",
+        "--trace",
+        "long.jsonl",
+        "--geometry",
+        "tiny-4k",
+        "--state-dir",
+        "state",
+        "--progress",
+        "none",
+    ]
+    process = subprocess.Popen(
+        command_line(*argv), env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path
+    )
+    records = tmp_path / "state" / "size" / "s-0001" / "steps.jsonl"
+    end = time.monotonic() + 60
+    while time.monotonic() < end and not (records.exists() and '"step"' in records.read_text()):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert '"end"' not in records.read_text()
+    assert not (tmp_path / "hicache.yaml").exists()
+
+
 def test_nothing_to_resume_is_said() -> None:
     assert run("--trace", "chats.jsonl", "--resume").code == 2
 

@@ -32,6 +32,7 @@ def failed() -> Any:
     }
     last["reason"] = "no address range of 410353664 bytes for a pool"
     data["steps"][0] |= {"state": "differs", "resumed": True}
+    data["choice"]["pages"] = last["pages"]
     data |= {"ended": "a step failed", "waterfall": data["waterfall"][:1]}
     data["policies"] = [{"policy": "lru, write_back", "hit_rate": 0.3712, "backed_up_pages": 1200}]
     return data
