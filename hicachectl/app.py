@@ -87,19 +87,24 @@ def _guarded(cli: Context, argv: list[str], commands: Sequence[Entry]) -> int:
     except typer.Exit as stop:
         return stop.exit_code or int(cli.exit_code)
     except _ParseError as error:
-        return int(cli.fail(_usage_error(error)))
+        return _ended(cli, cli.fail(_usage_error(error)))
     except typer.Abort:
-        return int(cli.fail(signal_error(KeyboardInterrupt())))
+        return _ended(cli, cli.fail(signal_error(KeyboardInterrupt())))
     except (KeyboardInterrupt, Terminated) as caught:
-        return int(cli.fail(signal_error(caught)))
+        return _ended(cli, cli.fail(signal_error(caught)))
     except HicacheError as error:
         if isinstance(error, PermissionDenied) and re.match(r"sudo( hicachectl\b|$)", error.hint or ""):
             error.hint = f"sudo {cli.again()}"  # the same line: its flags and file are what was meant
         trace = _trace(cli, error, argv) if error.exit_code is ExitCode.BUG else None
-        return int(cli.fail(error, trace=trace))
+        return _ended(cli, cli.fail(error, trace=trace))
     except Exception as error:  # noqa: BLE001 - the edge: reported with a trace file, exit code 1
         bug = HicacheError(f"unexpected {type(error).__name__}: {error}", code="HC-BUG")
-        return int(cli.fail(bug, trace=_trace(cli, error, argv)))
+        return _ended(cli, cli.fail(bug, trace=_trace(cli, error, argv)))
+
+
+def _ended(cli: Context, code: ExitCode) -> int:
+    """Choose among the error's code and what was settled before it: a host between two states is never hidden by a full disk."""
+    return int(combine([*cli.causes, code]))
 
 
 def _complete(root: Any, argv: list[str]) -> int:

@@ -260,11 +260,9 @@ class _Run:
             present = self.hands.read(entry.target).value
             back = result in (UndoResult.UNDONE, UndoResult.ALREADY)
             if back and (present is None or not same_bits(entry.target, present, entry.old)):
-                result, why, back = (
-                    UndoResult.LEFT,
-                    f"it was put back and then read {show_value(entry.target, present)}",
-                    False,
-                )
+                why = f"it was put back and then read {show_value(entry.target, present)}"
+                result, back = UndoResult.LEFT, False
+                self._note_left(entry, present, why)
             results[entry.item] = result
             before = self.outcomes[entry.item]
             ended = ItemResult.RESTORED if back else ItemResult.LEFT
@@ -276,6 +274,13 @@ class _Run:
         except HicacheError as error:
             self.notes.append(f"the end of the run is not in the journal: {error.what}")
         return results
+
+    def _note_left(self, entry: Entry, present: Value | None, why: str) -> None:
+        """Record that an undo did not last, so that the journal says left and not undone."""
+        try:
+            self.journal.append(RecordKind.UNDONE, entry.item, result=UndoResult.LEFT.value, seen=present, reason=why)
+        except HicacheError as error:
+            self.notes.append(f"{entry.item} is left, and the journal does not say so: {error.what}")
 
     def _groups(self, items: Sequence[Item]) -> Iterator[list[Item]]:
         """One change at a time; with --prove the changes of one uplink that one probe measures together."""

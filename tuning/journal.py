@@ -69,7 +69,7 @@ class Entry:
     undone: str | None
     """How the last attempt to put it back ended; None when there was none."""
     seen: Value | None = None
-    """The last value a record says was read there."""
+    """The value read right after our own write, as far as a record says."""
     recipe_sha256: str | None = None
     persistent: bool = False
     """Whether it survives a reboot: a file we wrote, not a register or a setting."""
@@ -81,6 +81,11 @@ class Entry:
         return self.undone in ("undone", "already") or kept_old
 
     @property
+    def foreign(self) -> bool:
+        """Whether a rollback found that somebody else had set it since: not ours to take back. Pure."""
+        return self.undone == "changed-since"
+
+    @property
     def in_place(self) -> bool:
         """Whether the host was left with the new value, on purpose. Pure."""
         return self.result == "ok" and self.undone is None
@@ -88,7 +93,7 @@ class Entry:
     @property
     def unsettled(self) -> bool:
         """Whether the host may hold anything: the write was not recorded as done, failed, or could not be put back. Pure."""
-        return not self.settled and not self.in_place
+        return not self.settled and not self.in_place and not self.foreign
 
 
 class Journal:
@@ -213,6 +218,7 @@ class JournalText:
     def entries(self) -> tuple[Entry, ...]:
         """Return the run's writes in order, each with how it ended. Pure."""
         found: dict[str, Entry] = {}
+        tried: set[str] = set()
         for record in self.records:
             if record.item is None:
                 continue
@@ -237,8 +243,11 @@ class JournalText:
                     before,
                     result=result if done else before.result,
                     undone=before.undone if done else result,
-                    seen=record.fields.get("seen"),
+                    seen=record.fields.get("seen") if done or record.item in tried else before.seen,
                 )
+                tried.discard(record.item)
+            elif record.kind is RecordKind.UNDO:
+                tried.add(record.item)
         return tuple(found.values())
 
 

@@ -169,7 +169,7 @@ class RunState:
     """One run as its journal tells it. `expired` when it was written in another boot; `torn` when its last record is cut.
 
     `n_in_place` are the changes it left on purpose, `n_unsettled` those of which the host may hold anything: cut in the
-    middle, failed, or not put back. `n_persistent` of both outlive a boot. `readable` is False for a journal somebody changed.
+    middle, failed, or not put back. `n_persistent` of both outlive a boot, `n_persistent_unsettled` of the latter. `readable` is False for a journal somebody changed.
 
     `open_item` is the id of the item whose write was begun and not recorded as done; the host holds its old or its new value.
     """
@@ -192,6 +192,7 @@ class RunState:
     n_in_place: int = 0
     n_unsettled: int = 0
     n_persistent: int = 0
+    n_persistent_unsettled: int = 0
     readable: bool = True
 
     @property
@@ -200,7 +201,7 @@ class RunState:
         if not self.readable:
             return True
         if self.expired:
-            return False
+            return self.n_persistent_unsettled > 0
         cut = self.outcome in (RunOutcome.INTERRUPTED, RunOutcome.PARTIAL)
         return self.n_unsettled > 0 or (cut and self.n_in_place > 0)
 

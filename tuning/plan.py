@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from hicachectl.errors import UsageError
 from hicachectl.tuning.choices import Choices
 from hicachectl.tuning.fingerprint import Fingerprint, fingerprint_of
 from hicachectl.tuning.item import Item, ItemKind
 from hicachectl.tuning.knobs import Knob
 from hicachectl.tuning.sight import Sight
+from hicachectl.tuning.target import overlap
 
 __all__ = ["About", "Difference", "Plan", "differences", "make_plan", "plan_id", "to_apply"]
 
@@ -55,7 +57,8 @@ def make_plan(
     """Ask every knob for its items and put them together. Pure.
 
     `recipes` are the sha256 of every recipe among the knobs; those of the plan's own items go into the fingerprint. Raises
-    ValueError when two knobs give an item the same id: that is a bug, and would make a journal ambiguous.
+    ValueError when two knobs give an item the same id: that is a bug, and would make a journal ambiguous; UsageError when two
+    items set the same bits.
     """
     items = tuple(
         item for knob in knobs for item in knob.items(sight, choices) if choices.keeps(item.knob, item.subject)
@@ -63,10 +66,28 @@ def make_plan(
     twice = [name for name, n in Counter(item.id for item in items).items() if n > 1]
     if twice:
         raise ValueError(f"two items are called {twice[0]}")
+    _check_apart(items)
     used = {item.recipe: recipes[item.recipe] for item in items if item.recipe is not None}
     fingerprint = fingerprint_of(sight.machine, used)
     plan = Plan("", about, choices, fingerprint, items)
     return replace(plan, id=plan_id(plan))
+
+
+def _check_apart(items: Sequence[Item]) -> None:
+    """Raise UsageError for two items that set the same bits: one would undo the other."""
+    by_path: dict[str, list[Item]] = {}
+    for item in items:
+        if item.target is None or not item.wanted or item.kind not in (ItemKind.CHANGE, ItemKind.SAME):
+            continue
+        for other in by_path.setdefault(item.target.path, []):
+            if other.target is not None and overlap(item.target, other.target):
+                raise UsageError(
+                    f"{other.id} and {item.id} set the same bits",
+                    where=item.target.path,
+                    why="one would undo the other, and neither could be taken back by itself",
+                    hint="leave one of them out: --only, or null in the profile",
+                )
+        by_path[item.target.path].append(item)
 
 
 @dataclass(frozen=True, slots=True)

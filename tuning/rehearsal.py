@@ -10,7 +10,7 @@ from hicachectl.tuning.journal import Entry, read_journal
 from hicachectl.tuning.outcome import ApplyReport, ItemOutcome, ItemResult, RollbackReport, RunOutcome, Undo, UndoResult
 from hicachectl.tuning.plan import Plan
 from hicachectl.tuning.preflight import check_writes
-from hicachectl.tuning.rollback import still_in_place
+from hicachectl.tuning.rollback import later_run, still_in_place
 from hicachectl.tuning.session import Session
 from hicachectl.tuning.status import last_in_place
 from hicachectl.tuning.target import agrees
@@ -57,7 +57,9 @@ def rehearse_rollback(session: Session, run_id: str | None, *, force: bool = Fal
     expired, newer = chosen.expired, session.newer_runs(chosen, states)
     entries = sorted(still_in_place(read_journal(folder)), key=lambda entry: entry.record, reverse=True)
     items = tuple(
-        _undo(session, entry, expired=expired and not entry.persistent, newer=newer.get(entry.target), force=force)
+        _undo(
+            session, entry, expired=expired and not entry.persistent, newer=later_run(entry.target, newer), force=force
+        )
         for entry in entries
     )
     if items and all(undo.result is UndoResult.EXPIRED for undo in items):

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from hicachectl.errors import HicacheError, PlanStale, UsageError
 from hicachectl.tuning.journal import Entry, Journal, JournalText, RecordKind
 from hicachectl.tuning.outcome import RollbackReport, RunOutcome, Undo, UndoResult
-from hicachectl.tuning.target import Target
+from hicachectl.tuning.target import Target, overlap
 from hicachectl.tuning.undo import put_back
 from hicachectl.tuning.writing import Hands
 
-__all__ = ["rollback_run", "still_in_place"]
+__all__ = ["later_run", "rollback_run", "still_in_place"]
 
 
 def still_in_place(text: JournalText) -> tuple[Entry, ...]:
@@ -33,7 +32,7 @@ def rollback_run(
     journal: Journal | None,
     folder: str,
     boot_id: str | None,
-    newer: Mapping[Target, str] = MappingProxyType({}),
+    newer: tuple[tuple[Target, str], ...] = (),
     force: bool = False,
     about: Mapping[str, Any] | None = None,
     on_undo: Callable[[Undo], None] = lambda undo: None,
@@ -42,7 +41,7 @@ def rollback_run(
 
     `journal` None, or one that cannot be written: the values are put back all the same, and the report says so.
 
-    `newer` names the later run that set a target. An item changed since by somebody else is left with the reason, unless `force`. Values that do not outlive a boot are
+    `newer` are the targets of later runs, each with its run. An item changed since by somebody else is left with the reason, unless `force`. Values that do not outlive a boot are
     expired when the run was made in another one: the kernel and the firmware have set them anew. Raises PlanStale
     (HC-EXPIRED) when that leaves nothing to put back, UsageError for a run whose first record is missing.
     """
@@ -67,7 +66,7 @@ def rollback_run(
             hint="hicachectl tune plan shows what differs now",
             code="HC-EXPIRED",
         )
-    set_since = [] if force else [entry for entry in waiting if entry.target in newer]
+    set_since = [] if force else [entry for entry in waiting if later_run(entry.target, newer) is not None]
     waiting = tuple(entry for entry in waiting if entry not in set_since)
     notes: list[str] = []
     kept = _recorded(journal, notes, lambda there: there.reserve(2 * len(waiting) + 4))
@@ -82,7 +81,7 @@ def rollback_run(
     undone += tuple(
         Undo(
             entry.item, entry.target, entry.new, entry.old, hands.read(entry.target).value, UndoResult.CHANGED_SINCE,
-            f"run {newer[entry.target]} set it since: roll that one back",
+            f"run {later_run(entry.target, newer)} set it since: roll that one back",
         )
         for entry in reversed(set_since)
     )  # fmt: skip
@@ -103,6 +102,11 @@ def rollback_run(
         ),
     )
     return RollbackReport(run_id, undone, outcome, tuple(notes))
+
+
+def later_run(target: Target, newer: tuple[tuple[Target, str], ...]) -> str | None:
+    """Return the later run that set bits of a target, None where none did. Pure."""
+    return next((run_id for other, run_id in newer if overlap(target, other)), None)
 
 
 def _recorded(journal: Journal | None, notes: list[str], step: Callable[[Journal], object]) -> Journal | None:

@@ -201,14 +201,15 @@ class Session:
                     code="HC-OPEN-RUN",
                 )
 
-    def newer_runs(self, chosen: RunState, states: tuple[RunState, ...]) -> dict[Target, str]:
+    def newer_runs(self, chosen: RunState, states: tuple[RunState, ...]) -> tuple[tuple[Target, str], ...]:
         """Say which targets a later run of this boot set, and which run: they are not the chosen one's to take back."""
-        found = {}
+        found = []
         for state in states[states.index(chosen) + 1 :]:
-            if state.readable and not state.expired:
+            if state.readable:
                 entries = read_journal(self.state.folder(state.run_id)).entries()
-                found.update({entry.target: state.run_id for entry in entries if not entry.settled})
-        return found
+                live = [entry for entry in entries if not entry.settled and (entry.persistent or not state.expired)]
+                found += [(entry.target, state.run_id) for entry in live]
+        return tuple(found)
 
     def _journal(self, folder: Path) -> tuple[Journal | None, str | None]:
         try:

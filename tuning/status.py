@@ -103,6 +103,7 @@ def _state(
         reason=reason,
         n_in_place=sum(e.in_place for e in entries),
         n_unsettled=sum(e.unsettled for e in entries),
+        n_persistent_unsettled=sum(e.persistent and e.unsettled for e in entries),
         n_persistent=sum(e.persistent and not e.settled for e in entries),
     )
 

@@ -7,7 +7,7 @@ from enum import Enum
 
 __all__ = [
     "ABSENT", "HUGE_WORDS", "METHODS_THAT_REPORT", "PARAMETER_VALUE", "Method", "Register", "Rule", "Target", "Value", "agrees",
-    "all_ones", "show_value", "unit_offset", "units_of",
+    "all_ones", "overlap", "show_value", "unit_offset", "units_of",
 ]  # fmt: skip
 
 Value = str | int
@@ -38,6 +38,7 @@ class Method(str, Enum):
     BIOS = "bios"
 
 
+_BYTES = frozenset((Method.PCI_CONFIG, Method.PCI_ECAP))
 METHODS_THAT_REPORT = frozenset((Method.BIOS, Method.NV_FIRMWARE))
 """Never written by us: a person sets them, in the firmware's menu or with the vendor's tool."""
 
@@ -94,6 +95,26 @@ def units_of(offset: int) -> tuple[int, int]:
     1
     """
     return offset >> 32, offset & 0xFFFFFFFF
+
+
+def overlap(a: Target, b: Target) -> bool:
+    """Say whether two targets share bits: the same file or option, or registers whose masks meet. Pure.
+
+    >>> overlap(Target(Method.PCI_CONFIG, "/c", Register(8, 16, 0x100)), Target(Method.PCI_CONFIG, "/c", Register(8, 16, 0x300)))
+    True
+    """
+    if a.path != b.path:
+        return False
+    if a.register is None or b.register is None:
+        return True
+    if a.method not in _BYTES or b.method not in _BYTES:
+        return a.register.offset == b.register.offset and a.register.mask & b.register.mask != 0
+    return _bits(a.register) & _bits(b.register) != 0
+
+
+def _bits(register: Register) -> int:
+    """The bits as they lie in config space, byte 0 lowest."""
+    return register.mask << 8 * register.offset
 
 
 class Rule(str, Enum):

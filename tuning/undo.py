@@ -1,7 +1,8 @@
 """Puts recorded values back, newest first: the one way both a failed apply and `tune rollback` undo. Each write is recorded before it is made.
 
 Whose value is it that is there now? Ours, when it is the one we wrote, or the one a record says was read after our write
-(a field may take only some of its bits), or the write was never recorded as done. Anything else somebody set since.
+(a field may take only some of its bits), or a register whose write was cut in the middle. Anything else somebody set
+since, and what a rollback once left as such stays theirs.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def _one(entry: Entry, hands: Hands, journal: Journal | None, force: bool) -> Un
     now = present.value
     spoilt = _spoilt(entry, now)
     if same_bits(target, now, entry.old) and not spoilt:
-        return ended(UndoResult.ALREADY, now)
+        return ended(UndoResult.ALREADY, now, _foreign_bits(entry, now))
     if not force and not is_ours(entry, now):
         reason = (
             f"holds {show_value(target, now)}, neither ours ({show_value(target, entry.new)}) "
@@ -92,7 +93,7 @@ def _one(entry: Entry, hands: Hands, journal: Journal | None, force: bool) -> Un
         return ended(UndoResult.LEFT, now, f"the write was refused: {words}")
     back = hands.read_back(target, _READ_BACK, old=now, new=value)
     if back.stuck is Stuck.YES:
-        return ended(UndoResult.UNDONE, back.seen)
+        return ended(UndoResult.UNDONE, back.seen, _foreign_bits(entry, back.seen))
     return ended(UndoResult.LEFT, back.seen, back.reason)
 
 
@@ -103,7 +104,9 @@ def is_ours(entry: Entry, now: Value) -> bool:
         return True
     if not entry.unsettled:
         return False
-    return entry.seen is None or same_bits(target, now, entry.seen)
+    if entry.seen is not None:
+        return same_bits(target, now, entry.seen)
+    return target.register is not None and entry.result is None and entry.undone is None
 
 
 def _spoilt(entry: Entry, now: Value) -> bool:
@@ -112,6 +115,17 @@ def _spoilt(entry: Entry, now: Value) -> bool:
     if register is None or not entry.unsettled or not isinstance(now, int) or not isinstance(entry.old, int):
         return False
     return now == entry.seen and (now ^ entry.old) & ~register.mask & ~register.never != 0
+
+
+def _foreign_bits(entry: Entry, now: Value | None) -> str | None:
+    """Say that bits outside the mask differ from those before the run: ours or a driver's, nobody can tell later."""
+    register = entry.target.register
+    if register is None or not isinstance(now, int) or not isinstance(entry.old, int) or not entry.unsettled:
+        return None
+    if (now ^ entry.old) & ~register.mask & ~register.never == 0:
+        return None
+    was, is_now = show_value(entry.target, entry.old), show_value(entry.target, now)
+    return f"bits that are not ours differ from those before the run: {was} then, {is_now} now"
 
 
 def _note(journal: Journal | None, kind: RecordKind, item: str, **fields: object) -> str | None:

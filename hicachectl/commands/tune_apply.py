@@ -10,7 +10,7 @@ import typer
 
 from hicachectl.context import Context, origin_of
 from hicachectl.envelope import Result
-from hicachectl.errors import ExitCode
+from hicachectl.errors import ExitCode, HicacheError
 from hicachectl.interrupt import asked_to_stop
 
 if TYPE_CHECKING:
@@ -104,7 +104,12 @@ def _emit_applied(cli: Context, session: Session, report: ApplyReport, *, dry_ru
         else:
             draw_summary(screen, report)
 
-    cli.emit(result if error is None else result.with_error(error), render=render, origin=origin_of(session.root))
+    try:
+        cli.emit(result if error is None else result.with_error(error), render=render, origin=origin_of(session.root))
+    except HicacheError as unwritten:
+        if error is not None:
+            raise error from unwritten  # what is left on the host matters more than the screen that is full
+        raise
     if error is not None:
         raise error
 
@@ -162,7 +167,12 @@ def rollback(
     def render(screen: Screen, _: object) -> None:
         draw_rollback(screen, report, items=dry_run or screen is not cli.output.stdout, dry_run=dry_run)
 
-    cli.emit(result if error is None else result.with_error(error), render=render, origin=origin_of(session.root))
+    try:
+        cli.emit(result if error is None else result.with_error(error), render=render, origin=origin_of(session.root))
+    except HicacheError as unwritten:
+        if error is not None:
+            raise error from unwritten  # what is left on the host matters more than the screen that is full
+        raise
     if error is not None:
         raise error
 

@@ -82,9 +82,11 @@ class Desk:
             return made if state_dir is None else replace(made, state=StateDir(state_dir))
         return replace(made, root=cli.host_root())
 
-    def call(self, *argv: str, tty: bool = False, stdin: str = "", **env: str) -> Ran:
+    def call(
+        self, *argv: str, tty: bool = False, stdin: str = "", stdout: io.StringIO | None = None, **env: str
+    ) -> Ran:
         make = Terminal if tty else io.StringIO
-        out, err = make(), make()
+        out, err = stdout or make(), make()
         words = [str(self.plan) if word == "PLAN" else word for word in argv]
         config = ["--config", str(self.folder / "hicache.yaml")]
         environ = {**QUIET, "COLUMNS": "200", **env}
@@ -816,3 +818,18 @@ def test_a_pool_is_not_sized_on_a_host_that_is_no_longer_as_tune_set_it(desk: De
     assert (refused.code, refused.json["data"]) == (3, None)
     assert "--anyway" in refused.err
     assert "differs" in document(desk.call(*size, "--anyway"), "tune-size")["host"]
+
+
+class Full(io.StringIO):
+    """A stdout on a full disk."""
+
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+def test_a_host_between_two_states_is_7_also_where_stdout_is_full(desk: Desk) -> None:
+    desk.make_plan()
+    desk.host.kernel.tempers[change_of(desk)] = Temper.FALLS_OFF
+    ran = desk.call("tune", "apply", "PLAN", "--yes", stdout=Full())
+    assert ran.code == 7
+    assert change_of(desk) in ran.err

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fakes.kernel import FakeKernel, Temper
-from tuned_host import CARDS, CONTROL_2, IDO, KNOBS, THP, TunedHost, choose, file_knob, make_host, open_host
+from tuned_host import CARDS, CONTROL_2, IDO, KNOBS, THP, PlainKnob, TunedHost, choose, file_knob, make_host, open_host
 
 from hicachectl.errors import ApplyFailed, ExitCode, HicacheError, HostError, PlanStale, Unsupported, UsageError
 from hicachectl.tuning.apply import ApplyOptions
@@ -19,6 +19,7 @@ from hicachectl.tuning.outcome import ItemOutcome, RunOutcome, Undo, UndoResult,
 from hicachectl.tuning.plan import plan_id
 from hicachectl.tuning.rehearsal import rehearse_rollback
 from hicachectl.tuning.status import last_in_place
+from hicachectl.tuning.target import Method, Register, Target
 
 ONLY_IDO = {"pcie.ido": "0x0300"}
 
@@ -322,3 +323,82 @@ def test_a_closed_reserve_that_cannot_be_removed_changes_no_outcome(tmp_path: Pa
 
     report = open_host(tmp_path / "host", checkpoint=freeze).session.apply(host.session.plan(choose()), ApplyOptions())
     assert report.outcome is RunOutcome.APPLIED
+
+
+# -- second looks --------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_rollback_left_as_somebody_elses_stays_theirs_at_the_next_one(tmp_path: Path) -> None:
+    host = make_host(tmp_path)
+    host.session.apply(host.session.plan(choose()), ApplyOptions())
+    host.root.at(f"{THP}/enabled").write_text("always madvise [never]\n")
+    config = host.root.at(f"/sys/bus/pci/devices/{CARDS[0]}/config")
+    raw = bytearray(config.read_bytes())
+    raw[CONTROL_2 : CONTROL_2 + 2] = (0x0140).to_bytes(2, "little")
+    config.write_bytes(raw)
+    for _ in range(2):
+        report = host.session.rollback("j-0001")
+        left = {undo.id: undo.result for undo in report.items if undo.result is not UndoResult.UNDONE}
+        assert left == {"thp.enabled": UndoResult.CHANGED_SINCE, f"pcie.ido@{CARDS[0]}": UndoResult.CHANGED_SINCE}
+    assert "[never]" in host.text(f"{THP}/enabled")
+    assert host.word(CARDS[0]) == 0x0140
+    assert not host.session.states()[0].between
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_word_somebody_set_after_a_crash_is_theirs(tmp_path: Path) -> None:
+    host = make_host(tmp_path)
+    cut(host, "before record 3", {"thp.enabled": "always"})
+    host = open_host(tmp_path / "host")
+    host.root.at(f"{THP}/enabled").write_text("always madvise [never]\n")
+    (undo,) = host.session.rollback().items
+    assert undo.result is UndoResult.CHANGED_SINCE
+    assert "[never]" in host.text(f"{THP}/enabled")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_bits_nobody_can_account_for_are_told_after_a_crash_in_mid_write(tmp_path: Path) -> None:
+    host = make_host(tmp_path)
+    host.kernel.tempers[CARDS[0]] = Temper.GARBLES
+    cut(host, "before record 3", ONLY_IDO)
+    (undo,) = open_host(tmp_path / "host").session.rollback().items
+    assert undo.result is UndoResult.UNDONE
+    assert "bits that are not ours differ" in str(undo.reason)
+
+
+def test_an_undo_that_does_not_last_is_left_in_the_journal_too(tmp_path: Path) -> None:
+    host = make_host(tmp_path)
+
+    class Flips(FakeKernel):
+        def write_text(self, path: str, text: str) -> None:
+            super().write_text(path, text)
+            if path.endswith("enabled") and text == "madvise":  # the last undo
+                self.root.at(f"{THP}/defrag").write_text("always [defer] defer+madvise madvise never\n")
+
+    kernel = Flips(host.root)
+    kernel.tempers[CARDS[2]] = Temper.REVERTS
+    session = replace(host.session, kernel=kernel)
+    report = session.apply(session.plan(choose()), ApplyOptions())
+    assert report.outcome is RunOutcome.PARTIAL
+    (state,) = session.states()
+    assert (state.between, state.n_unsettled) == (True, 1)
+    assert [undo.id for undo in host.session.rollback().items] == ["thp.defrag"]
+    assert "[defer+madvise]" in host.text(f"{THP}/defrag")
+
+
+def test_a_later_run_on_some_of_the_same_bits_is_seen_and_one_plan_never_sets_bits_twice(tmp_path: Path) -> None:
+    def knob(name: str, mask: int) -> PlainKnob:
+        path = f"/sys/bus/pci/devices/{CARDS[0]}/config"
+        return PlainKnob(
+            name, lambda machine: [(CARDS[0], Target(Method.PCI_CONFIG, path, Register(CONTROL_2, 16, mask)))]
+        )
+
+    knobs = (knob("a.one", 0x0100), knob("b.two", 0x0300))
+    host = make_host(tmp_path, knobs=knobs)
+    host.session.apply(host.session.plan(choose({"a.one": "0x0100"})), ApplyOptions())
+    host.session.apply(host.session.plan(choose({"b.two": "0x0300"})), ApplyOptions())
+    (undo,) = host.session.rollback("j-0001").items
+    assert undo.result is UndoResult.CHANGED_SINCE
+    assert host.word(CARDS[0]) == 0x0300
+    with pytest.raises(UsageError, match="set the same bits"):
+        host.session.plan(choose({"a.one": "0x0000", "b.two": "0x0300"}))
