@@ -28,7 +28,7 @@ from hicachectl.runtime.replay.tokens import check_page_tokens
 from hicachectl.runtime.replay.workload import open_trace
 from hicachectl.runtime.storage.file import disk_bytes
 from hicachectl.runtime.storage.prefetch import PrefetchPolicy
-from hicachectl.runtime.transfer.device import pick_device
+from hicachectl.runtime.transfer.device import pick_device, usable_accelerators
 from hicachectl.runtime.write_policy import WritePolicy
 
 __all__ = ["RunPlan", "effective_config", "not_ready", "plan_run"]
@@ -69,6 +69,7 @@ def plan_run(run: RunConfig) -> RunPlan:
     geometry = preset(run.geometry, run.page_tokens)
     layout, backend = Layout.parse(run.layout), None if run.backend == "auto" else Backend.parse(run.backend)
     device = pick_device(run.device)
+    _require_device(device.name)
     if run.host_slots and backend is not None:
         require_compatible(layout, backend, device.type)
     if run.storage_path is not None and not run.host_slots:
@@ -195,6 +196,19 @@ def _require_memory(terms: tuple[tuple[str, int], ...]) -> None:
     ledger(host_memory(), asks, reserve_bytes=_RESERVE_BYTES).require(
         "give fewer --host-slots or --device-slots, or a smaller --geometry"
     )
+
+
+def _require_device(name: str) -> None:
+    """Raise UsageError for a named device that torch cannot use here: before any memory is taken, and in the preflight too."""
+    kind = name.partition(":")[0]
+    usable = ["cpu", *usable_accelerators()]
+    if kind not in usable:
+        raise UsageError(
+            f"device {name} cannot be used",
+            where="--device or run.device",
+            why=f"torch can use {', '.join(usable)} in this process",
+            hint="name one of these, or auto",
+        )
 
 
 def _warnings(run: RunConfig, device_slots: int, longest: int) -> list[Diagnostic]:

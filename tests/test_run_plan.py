@@ -63,7 +63,7 @@ def test_the_preflight_is_a_table_at_80_columns_with_null_and_sizes_with_units(
     lines = ran.out.splitlines()
     assert max(map(len, lines)) <= int(columns)
     rows = {line.split()[0]: line.split() for line in lines if line.startswith("run.")}
-    assert set(rows) | {"profile"} == set(catalogue())
+    assert set(rows) == {key for key in catalogue() if key.startswith("run.")}
     assert rows["run.report"][1] == "null"
     assert rows["run.storage_bytes"][1:4] == ["536870912", "(512.0", "MiB)"]
     assert "None" not in ran.out

@@ -46,10 +46,12 @@ def test_a_planned_command_is_told_from_a_misspelt_one() -> None:
     assert not {entry.name for entry in COMMANDS} & PLANNED.keys()
 
 
-def test_a_device_that_is_not_there_yet_is_refused_with_that_reason() -> None:
-    ran = call("run", "--device", "cuda", "--check")
+@pytest.mark.parametrize("more", [[], ["--check"]])
+def test_a_device_that_cannot_be_used_here_is_refused_with_the_reason_in_the_preflight_too(more: list[str]) -> None:
+    ran = call("run", "--device", "mtia", "--limit", "1", *more)
     assert ran.code == 2
-    assert "accelerators are not there yet" in ran.err
+    assert "device mtia cannot be used" in ran.err
+    assert "torch can use cpu" in ran.err
 
 
 def test_a_sum_that_does_not_fit_prints_every_term() -> None:
