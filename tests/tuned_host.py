@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -230,7 +229,3 @@ def make_host(tmp_path: Path, spec: HostSpec | None = None, **more: Any) -> Tune
     folder = tmp_path / "host"
     build_root(folder, spec or small_spec())
     return open_host(folder, **more)
-
-
-if __name__ == "__main__":
-    sys.exit("helpers for tests")

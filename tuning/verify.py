@@ -35,20 +35,18 @@ def verify_entries(
         if not same_boot and not entry.persistent:
             verdict, reason = (
                 Verdict.EXPIRED,
-                f"{run_id} wrote it in another boot; it now reads {_show(entry.target, fact.value)}",
+                f"{run_id} wrote it in another boot; it now reads {show_value(entry.target, fact.value)}",
             )
         elif fact.value is None:
             verdict, reason = Verdict.UNKNOWN, fact.reason
         elif entry.unsettled:
             verdict = Verdict.DIFFERS
-            reason = f"{run_id} left it unfinished ({entry.undone or entry.result or 'cut'}): it was {_show(entry.target, entry.old)}"
+            reason = f"{run_id} left it unfinished ({entry.undone or entry.result or 'cut'}): it was {show_value(entry.target, entry.old)}"
         elif agrees(entry.target, Rule.EQUAL, (entry.new,), fact.value):
             verdict, reason = Verdict.OK, None
         else:
             verdict = Verdict.DIFFERS
-            reason = (
-                f"{run_id} wrote {_show(entry.target, entry.new)} at {entry.wrote_at} and read it back; changed since"
-            )
+            reason = f"{run_id} wrote {show_value(entry.target, entry.new)} at {entry.wrote_at} and read it back; changed since"
         checked.append(
             Checked(
                 id=entry.item,
@@ -105,7 +103,3 @@ def _writer(target: Target, seen: Value | None, owners: Owners) -> str | None:
     found = owners.get(target.path, ())
     likely = [owner for owner in found if owner.value is not None and str(owner.value) == str(seen)] or list(found)
     return f"{likely[0].name} ({likely[0].where})" if likely else None
-
-
-def _show(target: Target, value: Value | None) -> str:
-    return show_value(target, value)

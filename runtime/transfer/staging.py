@@ -89,6 +89,20 @@ class SlotTable:
         self._read = read
         self._reading = False
 
+    @classmethod
+    def of(
+        cls,
+        n_slots: int,
+        device: torch.device,
+        *,
+        allocate: Callable[[int, torch.device], torch.Tensor],
+        allocate_pinned: Callable[[int], torch.Tensor],
+        read: Any,
+    ) -> SlotTable:
+        """Return a table for a pool of `n_slots`: 4 bytes a slot on each side."""
+        n_bytes = n_slots * 4
+        return cls(allocate_pinned(n_bytes).view(torch.int32), allocate(n_bytes, device).view(torch.int32), read)
+
     def put(self, slots: Slots, copy: Callable[[int, int, int, int], None], stream: int, *, few: int) -> torch.Tensor:
         """Write `slots` and return the tensor to look them up in: up to `few` of them stay in registered host memory. May wait for a kernel of the transfer before."""
         pinned = self.write(slots)

@@ -7,6 +7,7 @@ for devices that have nothing better.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ from hicachectl.runtime.transfer.work import copy_all
 __all__ = ["BatchBackend", "DirectBackend"]
 
 
-class _Straight:
+class _Straight(ABC):
     """What both share: piece lists of either direction, and the two ways to open a transfer."""
 
     kind: Backend
@@ -36,8 +37,8 @@ class _Straight:
     def __init__(self) -> None:
         self._lists: dict[tuple[Direction, Edges], PieceLists] = {}
 
-    def prepare(self, direction: Direction, device_pool: DevicePool, host_pool: HostPool, n_planes: int) -> None:
-        pass
+    def prepare(self, direction: Direction, device_pool: DevicePool, host_pool: HostPool, n_planes: int) -> None:  # noqa: B027
+        """Keep nothing: there is no staging."""
 
     def copy(
         self,
@@ -81,6 +82,7 @@ class _Straight:
             lists = self._lists[direction, edges] = PieceLists(edges)
         return PieceWork(direction, device_pool, host_pool, device_slots, host_slots, groups, lists, move)
 
+    @abstractmethod
     def _start(
         self,
         direction: Direction,
@@ -90,7 +92,7 @@ class _Straight:
         near: Offsets,
         sizes: Offsets,
     ) -> int:
-        raise NotImplementedError
+        """Start the copies of pieces, `far` on the host and `near` on the device, in bytes; return the submissions it took."""
 
 
 class BatchBackend(_Straight):

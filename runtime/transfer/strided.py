@@ -123,11 +123,12 @@ class StridedBackend:
             lambda n: self._allocate(n, device),
             lambda: new_event(self._streams),
         )
-        n_slots = device_pool.n_slots
-        table = SlotTable(
-            self._allocate_pinned(n_slots * 4).view(torch.int32),
-            self._allocate(n_slots * 4, device).view(torch.int32),
-            new_event(self._streams),
+        table = SlotTable.of(
+            device_pool.n_slots,
+            device,
+            allocate=self._allocate,
+            allocate_pinned=self._allocate_pinned,
+            read=new_event(self._streams),
         )
         return _Lane(
             direction,

@@ -98,11 +98,12 @@ class UvaBackend:
         return _Work(self._lanes[direction], device_slots, host_slots, groups, self._options.buffer_bytes)
 
     def _table(self, device_pool: DevicePool) -> SlotTable:
-        n_bytes = device_pool.n_slots * 4
-        return SlotTable(
-            self._allocate_pinned(n_bytes).view(torch.int32),
-            self._allocate(n_bytes, device_pool.device).view(torch.int32),
-            new_event(self._streams),
+        return SlotTable.of(
+            device_pool.n_slots,
+            device_pool.device,
+            allocate=self._allocate,
+            allocate_pinned=self._allocate_pinned,
+            read=new_event(self._streams),
         )
 
 

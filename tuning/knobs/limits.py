@@ -6,6 +6,8 @@ read of this process: an engine's own are those of its unit or container, so non
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from hicachectl.errors import UsageError
 from hicachectl.tuning import finding
 from hicachectl.tuning.choices import Choice, Choices
@@ -30,7 +32,7 @@ _LIMIT_WHY = {
 }
 
 
-class _Limit:
+class _Limit(ABC):
     """What the three have in common: nothing is read for them beyond the machine's own facts."""
 
     name = ""
@@ -53,9 +55,9 @@ class _Limit:
             )
         return (self.tell(sight.machine, choice, pool_bytes),)
 
+    @abstractmethod
     def tell(self, machine: Machine, choice: Choice, pool_bytes: int | None) -> Item:
         """Return the report for pools of so many bytes. Pure."""
-        raise NotImplementedError
 
 
 class Memlock(_Limit):
