@@ -178,7 +178,7 @@ def apply_plan(
             **means.about,
         )
         try:
-            return run.all(items)
+            report = run.all(items)
         except BaseException as error:
             results = run.undo_all(f"{type(error).__name__}: {error}")
             left = [
@@ -199,8 +199,7 @@ def apply_plan(
             ) from error
     finally:
         trouble = journal.close()
-        if trouble is not None:
-            run.notes.append(trouble)
+    return report if trouble is None else replace(report, notes=(*report.notes, trouble))
 
 
 class _Failed(Exception):

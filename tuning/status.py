@@ -23,8 +23,9 @@ def run_states(
 ) -> tuple[RunState, ...]:
     """Read every run, oldest first. Reads the state folder, changes nothing.
 
-    `read` reads a target, to say which value an unfinished write left. `at_work` names who holds the lock: then the run without an end is going on, not cut. A journal that somebody changed is a run of outcome interrupted with the reason, never left out. Raises
-    PermissionDenied and UsageError for the folder itself.
+    `read` reads a target, to say which value an unfinished write left. `at_work` is who holds the lock: then the run that
+    process began is going on, not cut. A journal that somebody changed is a run of outcome interrupted with the reason,
+    never left out. Raises PermissionDenied and UsageError for the folder itself.
     """
     found = []
     for run_id in state.runs():

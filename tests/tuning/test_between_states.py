@@ -323,6 +323,7 @@ def test_a_closed_reserve_that_cannot_be_removed_changes_no_outcome(tmp_path: Pa
 
     report = open_host(tmp_path / "host", checkpoint=freeze).session.apply(host.session.plan(choose()), ApplyOptions())
     assert report.outcome is RunOutcome.APPLIED
+    assert "the reserve of the journal stays" in " ".join(report.notes)
 
 
 # -- second looks --------------------------------------------------------------------------------------------------------
