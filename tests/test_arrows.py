@@ -85,6 +85,8 @@ PURE |= {
         "knobs.weighted_interleave",
         "knobs.limits",
         "knobs.table",
+        "sizing.levels",
+        "sizing.economics",
         "sizing.plateau",
         "sizing.engine_flags",
         "sizing.step_rules",
