@@ -21,7 +21,7 @@ from hicachectl.runtime.memory.kinds import Kind
 from hicachectl.runtime.memory.mapping import map_memory
 from hicachectl.runtime.memory.register import NoRegistrar, Registrar
 from hicachectl.runtime.memory.spec import MappingSpec
-from hicachectl.runtime.memory.syscalls import LinuxCalls
+from hicachectl.runtime.memory.syscalls import PoolCalls
 
 pytestmark = [
     pytest.mark.gpu,
@@ -101,7 +101,7 @@ def test_a_host_pool_is_registered_in_chunks_that_end_on_its_slots(layout: Layou
     "fault", [Fault.REGISTER_MEMLOCK, Fault.REGISTER_TOO_LARGE, Fault.REGISTER_DRIVER_ERROR, Fault.DEVICE_LOST]
 )
 def test_an_injected_refusal_leaves_a_device_that_works(fault: Fault) -> None:
-    calls, registrar = with_fault(fault, LinuxCalls(), driver())
+    calls, registrar = with_fault(fault, PoolCalls(), driver())
     if fault is Fault.DEVICE_LOST:
         with pytest.raises(Vanished):
             map_memory(4 * MIB, registrar=registrar, calls=calls)
