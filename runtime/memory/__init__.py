@@ -19,6 +19,7 @@ READING_ORDER: tuple[str, ...] = (
     "verify_pages",
     "register",
     "cuda_registrar",
+    "libcudart",
     "live",
     "faults",
     "torch_pinned",
