@@ -88,6 +88,8 @@ PURE |= {
         "knobs.weighted_interleave",
         "knobs.limits",
         "knobs.table",
+        "sizing.levels",
+        "sizing.economics",
         "sizing.plateau",
         "sizing.engine_flags",
         "sizing.step_rules",
@@ -104,7 +106,7 @@ WORDS = {
 }  # values, enums and names only; held to the same rules
 FROM_YAML = {"hicachectl.tuning.recipe_fields", "hicachectl.tuning.recipe_parse"}  # a parsed document, as a value
 MEMORY = "hicachectl.runtime.memory"
-MOVES_BYTES = (MEMORY, "hicachectl.runtime.transfer", "hicachectl.runtime.engines")
+MOVES_BYTES = (MEMORY, *(f"hicachectl.runtime.{name}" for name in ("transfer", "probes", "engines")))
 ONLY_WHEN_CALLED = {"prometheus_client", "zstandard", "msgpack"}  # runtime: inside the function that needs them
 GUARDED = {
     "numa": "hicachectl.runtime.memory.numa",
