@@ -152,9 +152,9 @@ class LinuxCalls:
         except OSError as error:
             raise OSError(error.errno, error.strerror, f"ftruncate {folder}") from error
 
-    def free_bytes(self, fd: int) -> int:
-        """fstatvfs(3)."""
-        found = os.fstatvfs(fd)
+    def free_bytes(self, at: int | str) -> int:
+        """statvfs(3)."""
+        found = os.statvfs(at)
         return found.f_bavail * found.f_frsize
 
     def close(self, fd: int) -> None:

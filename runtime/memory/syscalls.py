@@ -48,8 +48,8 @@ class MemoryCalls(Protocol):
     def file(self, path: str, n_bytes: int, named: bool) -> int:
         """Return a descriptor of a new file as long as asked: `path` itself, or one in the folder `path` that has no name."""
 
-    def free_bytes(self, fd: int) -> int:
-        """Return what the file system of `fd` has left."""
+    def free_bytes(self, at: int | str) -> int:
+        """Return what the file system of a descriptor or a path has left."""
 
     def close(self, fd: int) -> None:
         """Close a descriptor."""

@@ -76,7 +76,7 @@ class FakeCalls:
         self.folders.append(folder)
         return self._open()
 
-    def free_bytes(self, fd: int) -> int:
+    def free_bytes(self, at: int | str) -> int:
         self._call("free_bytes")
         return self.mount_free_bytes
 
