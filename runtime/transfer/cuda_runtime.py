@@ -28,7 +28,6 @@ _BATCH_SINCE, _NO_FAIL_INDEX_SINCE = 12080, 13000
 # Values of cudaError (driver_types.h): the device or its context is of no more use, memory is short, the call is unknown.
 _LOST = {46, 214, 219, 220, 304, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999}
 _NO_MEMORY = 2
-_BUS_ID_BYTES = 32  # "at least 13" (NVIDIA CUDA Runtime API, cudaDeviceGetPCIBusId)
 _UNKNOWN_CALL = {35, 36, 801}
 
 _SIZE, _ADDRESS, _INT = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int
@@ -105,15 +104,6 @@ class CudaRuntime:
                 self.batch_missing = f"{error.what} (driver {_dotted(self.driver_version)})"
                 self._batch = None
         return self.batch_missing
-
-    def pci_bus_id(self, device: int) -> str:
-        """Return the PCI address of a device by its number, as the driver writes it. Raises AttributeError without the call."""
-        call = self._library.cudaDeviceGetPCIBusId
-        call.argtypes, call.restype = [ctypes.c_char_p, _INT, _INT], _INT
-        text = ctypes.create_string_buffer(_BUS_ID_BYTES)
-        if code := call(text, _BUS_ID_BYTES, device):
-            self._raise(code, "cudaDeviceGetPCIBusId")
-        return text.value.decode()
 
     def _find_batch(self) -> tuple[Any, str | None]:
         if self.version < _BATCH_SINCE:
