@@ -118,7 +118,10 @@ def predict(
     sure = confidence_of(window, Definition.D1, points, runs=runs)
     tokens = int(np.maximum(np.diff(whole.starts) - 1, 0).sum()) * geometry.page_tokens + int(whole.last_tokens.sum())
     request_tokens = tokens / window.n_requests
-    busy = min(device_pages, _pages(concurrency * (request_tokens + info.total_output_tokens / info.n_requests), geometry.page_tokens))
+    busy = min(
+        device_pages,
+        _pages(concurrency * (request_tokens + info.total_output_tokens / info.n_requests), geometry.page_tokens),
+    )
     everything = len(curve.hits) - 1
     levels = Levels(
         curve.hits, curve.total, device_pages - busy, exclusive, everything if storage_pages is None else storage_pages
