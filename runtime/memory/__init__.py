@@ -23,6 +23,7 @@ READING_ORDER: tuple[str, ...] = (
     "verify_pages",
     "register",
     "cuda_registrar",
+    "libcudart",
     "pci_address",
     "live",
     "shared_file",

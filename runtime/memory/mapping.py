@@ -41,7 +41,7 @@ from hicachectl.runtime.memory.making import (
 from hicachectl.runtime.memory.register import NoRegistrar, Refusal, Registrar, Registration
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.memory.steps import MappingReport, Step, StepState
-from hicachectl.runtime.memory.syscalls import LinuxCalls, MemoryCalls
+from hicachectl.runtime.memory.syscalls import MemoryCalls, PoolCalls
 
 __all__ = ["NOBODY_REGISTERS", "Mapping", "MappingSpec", "Step", "attach_memory", "map_memory", "reserve"]
 
@@ -107,7 +107,7 @@ def reserve(n_bytes: int, *, calls: MemoryCalls | None = None) -> Mapping:
 
     Nothing is populated: pages come when they are touched. Raises CapacityError when the kernel refuses the range.
     """
-    calls = LinuxCalls() if calls is None else calls
+    calls = PoolCalls() if calls is None else calls
     spec = MappingSpec()
     got = obtain(calls, n_bytes, spec)
     try:
@@ -135,7 +135,7 @@ def map_memory(
     UsageError for a place that is no tmpfs, PermissionDenied for one that may not be written, HostError for memory the hardware
     reports broken or a registration refused that must be, Vanished when the device is gone.
     """
-    calls = LinuxCalls() if calls is None else calls
+    calls = PoolCalls() if calls is None else calls
     timed = _Timed(clock, asked_of(n_bytes, spec, registrar))
     got = timed.run(lambda: obtain(calls, n_bytes, spec), lambda got: got.step)
     return _filled(calls, got, spec, timed, registrar, live)
@@ -157,7 +157,7 @@ def attach_memory(
     registration. Steps and errors are those of `map_memory` and of `attaching.obtain_shared`. Its file is neither cut nor
     removed; the memory lives until the last process that maps it lets go.
     """
-    calls = LinuxCalls() if calls is None else calls
+    calls = PoolCalls() if calls is None else calls
     timed = _Timed(clock, asked_of(n_bytes, spec, registrar, source=source))
     got, spec = timed.run(lambda: obtain_shared(calls, source, n_bytes, spec), lambda found: found[0].step)
     return _filled(calls, got, spec, timed, registrar, live)

@@ -6,10 +6,10 @@ import errno
 import resource
 
 from hicachectl.errors import CapacityError, HicacheError, HostError, PermissionDenied, Unsupported, UsageError
+from hicachectl.linux_calls import why
 from hicachectl.runtime.memory.register import Refusal
 from hicachectl.runtime.memory.shared_file import FoundFile, Standing
 from hicachectl.runtime.memory.spec import MappingSpec
-from hicachectl.runtime.memory.syscalls import why
 from hicachectl.units import format_bytes
 
 __all__ = ["limit_words", "name_taken", "not_obtained", "not_populated"]

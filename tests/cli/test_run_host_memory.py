@@ -159,7 +159,7 @@ def test_a_shared_pool_without_huge_pages_is_warned_of_before_it_is_made(
 
 def test_what_a_killed_run_left_is_removed_by_the_next_one_and_told(tmp_path: Path) -> None:
     path = f"/dev/shm/hicachectl-killed-{os.getpid()}"
-    program = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r}); from shared_pools import own; own({path!r}); print(1, flush=True); input()"
+    program = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r}); from shared_pools import own; pool = own({path!r}); print(1, flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()

@@ -18,6 +18,7 @@ from fake_memory import MIB, FakeDriver
 from shared_pools import GEOMETRY, LAYOUT, N_SLOTS
 
 from hicachectl.errors import HostError, UsageError
+from hicachectl.linux_calls import MADV_POPULATE_WRITE
 from hicachectl.runtime.geometry import KVGeometry, KVKind
 from hicachectl.runtime.layout import Layout
 from hicachectl.runtime.memory.host_pool import HostPool, map_pool
@@ -28,7 +29,7 @@ from hicachectl.runtime.memory.register import NoRegistrar
 from hicachectl.runtime.memory.shared_file import LABEL_BYTES, Standing, label_text, look_at_file, remove_stale
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.memory.steps import StepState
-from hicachectl.runtime.memory.syscalls import MADV_POPULATE_WRITE, LinuxCalls
+from hicachectl.runtime.memory.syscalls import PoolCalls
 
 NOBODY = NoRegistrar("not in tests")
 
@@ -328,7 +329,7 @@ def test_an_attached_pool_has_a_registration_of_its_own(path: str) -> None:
 
 
 def test_on_a_kernel_that_cannot_populate_without_writing_nothing_is_written_to_an_attached_pool(path: str) -> None:
-    class Old(LinuxCalls):
+    class Old(PoolCalls):
         def advise(self, address: int, n_bytes: int, advice: int) -> None:
             if advice == MADV_POPULATE_WRITE:
                 raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), "madvise 23")
