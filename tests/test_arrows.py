@@ -40,6 +40,9 @@ PURE = {
         "write_policy",
         "ghost",
         "seen",
+        "least_squares",
+        "probes.fits",
+        "probes.break_even",
     )
 }
 PURE |= {"hicachectl.runtime.memory.budget"}
@@ -100,7 +103,12 @@ WORDS = {
     *(f"hicachectl.tuning.{name}" for name in ("target", "choices", "item", "sight", "outcome", "recipe")),
 }  # values, enums and names only; held to the same rules
 FROM_YAML = {"hicachectl.tuning.recipe_fields", "hicachectl.tuning.recipe_parse"}  # a parsed document, as a value
-MOVES_BYTES = ("hicachectl.runtime.memory", "hicachectl.runtime.transfer", "hicachectl.runtime.engines")
+MOVES_BYTES = (
+    "hicachectl.runtime.memory",
+    "hicachectl.runtime.transfer",
+    "hicachectl.runtime.engines",
+    "hicachectl.runtime.probes.prefill_stack",
+)
 ONLY_WHEN_CALLED = {"prometheus_client", "zstandard", "msgpack"}  # runtime: inside the function that needs them
 GUARDED = {
     "numa": "hicachectl.runtime.memory.numa",
