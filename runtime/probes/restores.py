@@ -91,12 +91,13 @@ def run_restore_probe(
     storage: FilePath | None = None,
     stop: Stop = never,
     told: Callable[[str], None] = lambda text: None,
+    go_on: Callable[[], bool] = lambda: True,
     clock: Callable[[], float] = perf_counter,
 ) -> RestoreProbe:
     """Time restores of `lengths` pages on `device`, and from a new folder below `storage` when one is given.
 
     Takes a device and a host pool of the longest length, and writes as many pages into the folder; all is given back whatever
-    happens. `backend` None measures which to take. Raises ProbeStopped when asked to stop, UsageError for what does not go
+    happens. `backend` None measures which to take; `go_on` is asked before each length of each round. Raises ProbeStopped when asked to stop, UsageError for what does not go
     together, CapacityError and StorageError for pools and folders that cannot be had, PageMismatch for a wrong byte.
     """
     if rounds < 1 or not lengths or min(lengths) < 1:
@@ -109,13 +110,13 @@ def run_restore_probe(
     try:
         if storage is None:
             rig.warm_up(min(lengths))
-            rig.rounds(sorted(set(lengths)), rounds, None, told)
+            rig.rounds(sorted(set(lengths)), rounds, None, told, go_on)
         else:
             with StoreFolder(storage) as folder, rig.open_storage(folder) as store:
                 told(f"writing {max(lengths)} pages to {folder.path}")
                 rig.warm_up(min(lengths))
                 rig.store_all(store, sorted(set(lengths)))
-                rig.rounds(sorted(set(lengths)), rounds, store, told)
+                rig.rounds(sorted(set(lengths)), rounds, store, told, go_on)
             rig.found.left = folder.left
     finally:
         rig.close()
@@ -194,13 +195,15 @@ class _Rig:
             self._add(Path.STORAGE_WRITE, len(keys), took)
 
     def rounds(
-        self, lengths: Sequence[int], rounds: int, store: FileStorage | None, told: Callable[[str], None]
-    ) -> None:
+        self, lengths: Sequence[int], rounds: int, store: FileStorage | None, told: Callable[[str], None], go_on: Callable[[], bool]
+    ) -> None:  # fmt: skip
         """Time every length in every round, in an order that turns."""
         resident: list[float] = []
         for number in range(rounds):
             shift = number % len(lengths)
             for n in (*lengths[shift:], *lengths[:shift]):
+                if not go_on():
+                    break
                 told(f"round {number + 1} of {rounds}: {n} pages")
                 self._check_stop()
                 self._fill(n)

@@ -44,12 +44,14 @@ def run_store_probe(
     durable: bool = True,
     stop: Stop = never,
     told: Callable[[str], None] = lambda text: None,
+    go_on: Callable[[], bool] = lambda: True,
     clock: Callable[[], float] = perf_counter,
 ) -> StoreProbe:
     """Measure the file backend in a new folder below `parent`, with `n_pages` pages a round.
 
     Takes host memory for the pages and writes them; both are given back whatever happens, and files of others are left alone.
-    `durable` measures fsync too. `stop` is asked before every call. Raises ProbeStopped when asked to stop, UsageError for
+    `durable` measures fsync too. `go_on` is asked before each case of each round: False ends the probe with what it has. `stop` is
+    asked before every call. Raises ProbeStopped when asked to stop, UsageError for
     cases that do not fit the pages, StorageError when the folder cannot be used, PageMismatch for a wrong byte.
     """
     most = max((case.batch_pages * case.n_threads for case in cases), default=0)
@@ -65,6 +67,8 @@ def run_store_probe(
             for number in range(rounds):
                 shift = number % len(cases)
                 for case in (*cases[shift:], *cases[:shift]):
+                    if not go_on():
+                        break
                     told(f"round {number + 1} of {rounds}: {case.batch_pages} pages a call, {case.n_threads} threads")
                     probe.round(case, durable=durable)
         finally:

@@ -14,7 +14,7 @@ from hicachectl.runtime.probes.page_cache import put_out, resident_share
 from hicachectl.runtime.probes.stopping import ProbeStopped, Stop
 from hicachectl.runtime.probes.store_folder import StoreFolder
 from hicachectl.runtime.probes.store_pages import ProbePages, page_namespace
-from hicachectl.runtime.probes.store_rows import StoreCase, StoreOp, StoreRow
+from hicachectl.runtime.probes.store_rows import Call, StoreCase, StoreOp, StoreRow
 from hicachectl.runtime.storage.base import read_into
 from hicachectl.runtime.storage.file import FileStorage, disk_bytes
 
@@ -43,7 +43,7 @@ class StoreRounds:
         self.verified_pages = 0
         self.scan_s: list[float] = []
         self._wall: dict[tuple[StoreCase, StoreOp], list[float]] = {}
-        self._page_s: dict[tuple[StoreCase, StoreOp], list[float]] = {}
+        self._calls: dict[tuple[StoreCase, StoreOp], list[tuple[Call, ...]]] = {}
         self._resident: dict[tuple[StoreCase, StoreOp], list[float]] = {}
         self._why: dict[tuple[StoreCase, StoreOp], str] = {}
 
@@ -56,7 +56,7 @@ class StoreRounds:
         at, resident = (case, op), self._resident.get((case, op))
         return StoreRow(
             case, op, len(self._keys), len(self._keys) * self._geometry.page_bytes,
-            tuple(self._wall.get(at, ())), tuple(self._page_s.get(at, ())),
+            tuple(self._wall.get(at, ())), tuple(self._calls.get(at, ())),
             None if resident is None else float(np.mean(resident)), self._why.get(at),
         )  # fmt: skip
 
@@ -99,7 +99,7 @@ class StoreRounds:
                     )
             if proves:
                 self._pages.poison()
-            wall, page_s = self._all(case, call)
+            wall, calls = self._all(case, call)
             if proves:
                 self.verified_pages += self._pages.prove(f"{op.value} from {self._folder.path}")
         except (_Refused, OSError) as error:
@@ -109,16 +109,16 @@ class StoreRounds:
             if proves and not self._stop():
                 self._pages.fill()
         self._wall.setdefault(at, []).append(wall)
-        self._page_s.setdefault(at, []).extend(page_s)
+        self._calls.setdefault(at, []).append(tuple(calls))
         return True
 
-    def _all(self, case: StoreCase, call: Callable[[slice], None]) -> tuple[float, list[float]]:
-        """Call for all pages, from the threads of the case; return the wall seconds and the seconds a page of each call.
+    def _all(self, case: StoreCase, call: Callable[[slice], None]) -> tuple[float, list[Call]]:
+        """Call for all pages, from the threads of the case; return the wall seconds and the calls.
 
         Raises what a call raised first, and ProbeStopped.
         """
         parts = iter([slice(at, at + case.batch_pages) for at in range(0, len(self._keys), case.batch_pages)])
-        lock, failed, page_s = threading.Lock(), list[BaseException](), list[float]()
+        lock, failed, calls = threading.Lock(), list[BaseException](), list[Call]()
 
         def work() -> None:
             while not self._stop() and not failed:
@@ -133,7 +133,7 @@ class StoreRounds:
                 except Exception as error:  # noqa: BLE001 - carried to the caller's thread
                     failed.append(error)
                     return
-                page_s.append(took / len(self._keys[part]))
+                calls.append(Call(len(self._keys[part]), took))
 
         threads = [threading.Thread(target=work, name=f"probe-{i}") for i in range(case.n_threads - 1)]
         began = self._clock()
@@ -153,7 +153,7 @@ class StoreRounds:
             raise ProbeStopped
         if failed:
             raise failed[0]
-        return wall, page_s
+        return wall, calls
 
     def _open(self, *, fsync: bool = False, metadata_ttl_s: float = float("inf")) -> FileStorage:
         capacity = 2 * len(self._keys) * disk_bytes(self._geometry.page_bytes, 1 << 16)  # nothing is evicted here

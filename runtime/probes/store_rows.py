@@ -8,7 +8,7 @@ from enum import Enum
 from hicachectl.runtime.probes.page_cache import FileSystem
 from hicachectl.runtime.storage.file import disk_bytes
 
-__all__ = ["StoreCase", "StoreOp", "StoreProbe", "StoreRow", "space_terms"]
+__all__ = ["Call", "StoreCase", "StoreOp", "StoreProbe", "StoreRow", "space_terms"]
 
 _FOLDER_BYTES = 4096
 _MOST_SHARDS = 4096
@@ -39,11 +39,19 @@ class StoreCase:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreRow:
-    """One operation of one case: wall seconds of each round, and seconds a page over all calls of all rounds.
+class Call:
+    """One call of the backend: its pages, and the seconds until it returned."""
 
-    A call's seconds over its pages are the seconds of a page. `resident_share` is what of the files was in the page cache right
-    before, 0 to 1, None where that was not looked at. `refused` says why there are no (more) rounds.
+    n_pages: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRow:
+    """One operation of one case: wall seconds of each round, and the calls of each, in the order they ended.
+
+    `resident_share` is what of the files was in the page cache right before, 0 to 1, None where that was not looked at.
+    `refused` says why there are no (more) rounds.
     """
 
     case: StoreCase
@@ -51,9 +59,14 @@ class StoreRow:
     n_pages: int
     n_bytes: int
     wall_s: tuple[float, ...] = ()
-    page_s: tuple[float, ...] = ()
+    calls: tuple[tuple[Call, ...], ...] = ()
     resident_share: float | None = None
     refused: str | None = None
+
+    @property
+    def page_s(self) -> tuple[tuple[float, ...], ...]:
+        """Seconds a page by round: a call's seconds over its pages. Pure."""
+        return tuple(tuple(one.seconds / one.n_pages for one in calls) for calls in self.calls)
 
     @property
     def pages_per_s(self) -> tuple[float, ...]:

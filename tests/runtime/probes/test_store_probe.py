@@ -60,7 +60,8 @@ def test_every_operation_of_every_case_has_its_rounds_and_every_page_read_was_co
         if row.op is StoreOp.READ_COLD and found.file_system.in_memory:
             continue
         assert (row.refused, len(row.wall_s)) == (None, 2), row
-        assert len(row.page_s) == 2 * -(-N_PAGES // row.case.batch_pages)
+        assert [sum(call.n_pages for call in calls) for calls in row.calls] == [N_PAGES] * 2
+        assert [len(pages) for pages in row.page_s] == [-(-N_PAGES // row.case.batch_pages)] * 2
         assert len(row.bytes_per_s) == (2 if row.op.moves_bytes else 0)
         assert (row.resident_share is not None) == row.op.value.startswith("read")
         reads += row.op.value.startswith("read")
@@ -74,6 +75,13 @@ def test_every_operation_of_every_case_has_its_rounds_and_every_page_read_was_co
 def test_fsync_is_measured_only_when_asked_for(tmp_path: Path) -> None:
     found = probe(tmp_path)
     assert StoreOp.WRITE_DURABLE not in {row.op for row in found.rows}
+
+
+def test_no_time_left_ends_the_probe_with_what_it_has(tmp_path: Path) -> None:
+    left = iter([True, True, True])
+    found = probe(tmp_path, rounds=2, go_on=lambda: next(left, False))
+    assert [len(row.wall_s) for row in found.rows if row.op is StoreOp.WRITE] == [1, 2]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_folders_made_for_the_probe_go_and_those_that_were_there_stay_with_their_files(tmp_path: Path) -> None:
