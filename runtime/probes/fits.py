@@ -86,18 +86,19 @@ def fit(timings: Sequence[Timing], n_coefficients: int, *, seed: int = 0) -> Fit
     found = _solve(tokens, seconds, n_coefficients)
     spare = len(timings) - n_coefficients
     residual = reason = None
-    intervals: list[Interval | None] = [None] * 3
+    a_interval = b_interval = c_interval = None
     if spare > 0:
         errors = _columns(tokens, n_coefficients) @ found / seconds - 1.0
         residual = math.sqrt(float(np.sum(errors**2)) / spare)
         draws = resampled(timings, n_coefficients, seed=seed)
         bounds = np.percentile(draws, _PERCENTILES, axis=0)
-        intervals = [Interval(float(low), float(high)) for low, high in bounds.T] + [None] * (3 - n_coefficients)
+        a_interval, b_interval, *rest = (Interval(float(low), float(high)) for low, high in bounds.T)
+        c_interval = rest[0] if rest else None
     else:
         reason = f"{len(timings)} samples for {n_coefficients} coefficients: nothing left to tell the error from"
     a_s, b_s, c_s = (*(float(x) for x in found), 0.0)[:3]
     return Fit(
-        a_s, b_s, c_s, residual, *intervals, len(timings), int(tokens.min()), int(tokens.max()), reason
+        a_s, b_s, c_s, residual, a_interval, b_interval, c_interval, len(timings), int(tokens.min()), int(tokens.max()), reason
     )  # fmt: skip
 
 

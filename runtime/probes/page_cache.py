@@ -89,4 +89,4 @@ def resident_share(path: str | os.PathLike[str]) -> float:
             if libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(size), found) != 0:
                 number = ctypes.get_errno()
                 raise OSError(number, os.strerror(number), os.fspath(path))
-    return int((np.frombuffer(found, dtype=np.uint8) & 1).sum()) / n_pages
+    return int((np.frombuffer(bytes(found), dtype=np.uint8) & 1).sum()) / n_pages

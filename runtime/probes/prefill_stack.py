@@ -118,7 +118,7 @@ class _Stack:
         self.shape, self.device = shape, device
         self.dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
         self._module: Any = None if device.type == "cpu" else torch.get_device_module(device)
-        self._generator = torch.Generator(device="cpu").manual_seed(0)
+        self._generator = torch.Generator(device=device).manual_seed(0)
         q_dim, kv_dim = shape.n_heads * shape.head_dim, shape.n_kv_heads * shape.head_dim
         self._qkv = self._weight(shape.hidden, q_dim + 2 * kv_dim)
         self._out = self._weight(q_dim, shape.hidden)
@@ -145,9 +145,8 @@ class _Stack:
     def _layer(self, x: torch.Tensor) -> torch.Tensor:
         shape, n = self.shape, x.shape[0]
         qkv = functional.rms_norm(x, (shape.hidden,), self._norm) @ self._qkv
-        q, k, v = (
-            qkv.view(n, -1, shape.head_dim).transpose(0, 1).split([shape.n_heads, shape.n_kv_heads, shape.n_kv_heads])
-        )
+        heads = qkv.view(n, -1, shape.head_dim).transpose(0, 1)
+        q, k, v = torch.split(heads, [shape.n_heads, shape.n_kv_heads, shape.n_kv_heads])
         groups = shape.n_heads // shape.n_kv_heads
         k, v = k.repeat_interleave(groups, 0), v.repeat_interleave(groups, 0)
         seen = functional.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)[0]
@@ -157,8 +156,9 @@ class _Stack:
         return down
 
     def _weight(self, rows: int, columns: int) -> torch.Tensor:
-        made = torch.randn(rows, columns, generator=self._generator) * rows**-0.5
-        return made.to(self.device, self.dtype)
+        made = torch.randn(rows, columns, generator=self._generator, device=self.device, dtype=self.dtype)
+        scaled: torch.Tensor = made * rows**-0.5
+        return scaled
 
     def _wait(self) -> None:
         if self._module is not None:

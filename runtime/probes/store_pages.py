@@ -88,4 +88,5 @@ class ProbePages:
 
     def _page(self, at: int) -> npt.NDArray[np.uint8]:
         words = self._content.base_words ^ self._words[at]
-        return words.view(np.uint8)[: self.geometry.page_bytes]
+        page: npt.NDArray[np.uint8] = words.view(np.uint8)[: self.geometry.page_bytes]
+        return page
