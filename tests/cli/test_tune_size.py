@@ -178,7 +178,13 @@ def test_policies_come_after_capacity_and_are_simulated() -> None:
     first = data["policies"][0]
     assert first["policy"] == "lru, write_through"
     assert first["device_hit_pages"] + first["host_hit_pages"] == data["steps"][1]["measured_hits"]
-    assert len(data["policies"]) == 5
+    assert [one["policy"] for one in data["policies"]] == [
+        "lru, write_through", "fifo, write_through", "lfu, write_through", "slru, write_through",
+        "lru, write_through_selective at 2 hits", "lru, write_through_selective at 2 hits, ghost 6",
+        "lru, write_through_selective at 2 hits, ghost 240", "lru, write_back",
+    ]  # fmt: skip
+    own = size("--trace", "chats.jsonl", "--policies", "--eviction", "priority", "--steps", "none", "--force")
+    assert own["policies"][-1]["policy"] == "priority, write_through"
 
 
 def test_the_report_is_one_page_with_curve_steps_and_choice(tmp_path: Path) -> None:
