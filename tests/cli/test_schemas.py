@@ -67,7 +67,7 @@ LINES: dict[str, list[list[str]]] = {
         ],
         ["tune", "size", "--trace", "trace.jsonl", "--geometry", "tiny-4k", "--state-dir", "state", "--steps", "none"],
     ],
-    # these write: their documents are checked on made-up hosts in test_tune.py
+    # these write: their documents are checked on made-up hosts in test_tune*.py
     "tune": [],
     "tune apply": [],
     "tune rollback": [],
