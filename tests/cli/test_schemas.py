@@ -83,7 +83,7 @@ LINES: dict[str, list[list[str]]] = {
             "2",
         ],
     ],
-    # these write: their documents are checked on made-up hosts in test_tune.py
+    # these write: their documents are checked on made-up hosts in test_tune*.py
     "tune": [],
     "tune apply": [],
     "tune rollback": [],
