@@ -83,7 +83,7 @@ LINES: dict[str, list[list[str]]] = {
             "2",
         ],
     ],
-    # these write: their documents are checked on made-up hosts in test_tune.py
+    # these write: their documents are checked on made-up hosts in test_tune*.py
     "tune": [],
     "tune apply": [],
     "tune rollback": [],
@@ -136,6 +136,24 @@ LINES: dict[str, list[list[str]]] = {
         ],
         ["bench", "copy", "--device", "cpu", "--pages", "2", "--rounds", "1", "--backend", "uva"],
         ["bench", "copy", "--device", "cpu", "--time-budget", "0"],
+    ],
+    "bench store": [
+        [
+            "bench",
+            "store",
+            "--geometry",
+            "tiny-4k",
+            "--size",
+            "1KiB",
+            "--batch",
+            "1,2",
+            "--threads",
+            "1",
+            "--rounds",
+            "2",
+        ],
+        ["bench", "store", "--geometry", "tiny-4k", "--size", "1KiB", "--path", "new", "--no-fsync", "--rounds", "1"],
+        ["bench", "store", "--geometry", "tiny-4k", "--size", "1KiB", "--time-budget", "0"],
     ],
     "trace curve": [
         ["trace", "curve", "trace.jsonl"],
