@@ -13,6 +13,7 @@ import pytest
 from cli_runner import QUIET, Ran, call, command_line, spawn
 from shared_data import shared_path
 from small_traces import conversations, write_trace
+from tune_desk import THP, Desk, document
 
 
 @pytest.fixture(autouse=True)
@@ -178,7 +179,13 @@ def test_policies_come_after_capacity_and_are_simulated() -> None:
     first = data["policies"][0]
     assert first["policy"] == "lru, write_through"
     assert first["device_hit_pages"] + first["host_hit_pages"] == data["steps"][1]["measured_hits"]
-    assert len(data["policies"]) == 5
+    assert [one["policy"] for one in data["policies"]] == [
+        "lru, write_through", "fifo, write_through", "lfu, write_through", "slru, write_through",
+        "lru, write_through_selective at 2 hits", "lru, write_through_selective at 2 hits, ghost 6",
+        "lru, write_through_selective at 2 hits, ghost 240", "lru, write_back",
+    ]  # fmt: skip
+    own = size("--trace", "chats.jsonl", "--policies", "--eviction", "priority", "--steps", "none", "--force")
+    assert own["policies"][-1]["policy"] == "priority, write_through"
 
 
 def test_the_report_is_one_page_with_curve_steps_and_choice(tmp_path: Path) -> None:
@@ -314,3 +321,20 @@ def test_the_recorded_conversation_has_the_recorded_plateaus() -> None:
 def test_one_shot_traffic_is_told_not_to_grow_the_pool() -> None:
     data = size("--synthetic", "one-shot", "--page-tokens", "64")
     assert (data["choice"]["bound"], data["choice"]["pages"]) == ("no reuse", 0)
+
+
+def test_a_pool_is_not_sized_on_a_host_that_is_no_longer_as_tune_set_it(desk: Desk) -> None:
+    trace = write_trace(desk.folder / "t.jsonl", conversations(4, 4, 2))
+    line = (
+        "tune", "size", "--trace", str(trace), "--geometry", "tiny-4k", "--steps", "none", "--progress", "none", "-o", "json",
+        "--force", "--write", str(desk.folder / "size.yaml"), "--state-dir", str(desk.folder / "sizes"),
+    )  # fmt: skip
+    desk.make_plan("--only", "thp")
+    assert document(desk.call(*line), "tune-size")["host"] == "nothing of tune is in place on this host"
+    assert desk.call("tune", "apply", "PLAN", "--yes").code == 0
+    assert document(desk.call(*line), "tune-size")["host"] == "as tune set it"
+    desk.host.root.at(f"{THP}/enabled").write_text("always madvise [never]\n")
+    refused = desk.call(*line)
+    assert (refused.code, refused.json["data"]) == (3, None)
+    assert "--anyway" in refused.err
+    assert "differs" in document(desk.call(*line, "--anyway"), "tune-size")["host"]
