@@ -13,6 +13,7 @@ import math
 import numpy as np
 
 from hicachectl.runtime.cost import RecomputeCost
+from hicachectl.runtime.probes.break_even import crossing
 from hicachectl.tuning.sizing.extents import Runs
 from hicachectl.tuning.sizing.window import Counts
 
@@ -58,16 +59,5 @@ def crossover_tokens(recompute: RecomputeCost, fixed_s: float, per_token_s: floa
     >>> crossover_tokens(RecomputeCost(0.0, 28.4e-6, 0.0), 0.0441, 13.539e-6)  # docs/facts.md#kunlun-break-even: about 3,000
     2968
     """
-    slope, bend = recompute.b_s - per_token_s, recompute.c_s
-    if fixed_s <= 0 and (slope > 0 or (slope == 0 and bend > 0)):
-        return 1
-    if bend > 0:
-        root = (-slope + math.sqrt(slope * slope + 4 * bend * fixed_s)) / (2 * bend)
-    elif slope > 0:
-        root = fixed_s / slope
-    else:
-        return None
-    n = max(1, math.floor(root))
-    while recompute.skipped_s(0, n) <= fixed_s + per_token_s * n:
-        n += 1
-    return n
+    at = crossing(fixed_s, per_token_s, recompute.b_s, recompute.c_s)
+    return None if at is None else math.floor(at) + 1
