@@ -166,18 +166,11 @@ class Sizing:
 
     def policies(self, prediction: Prediction) -> list[Any]:
         """Simulate other policies at the size found: last in the order of attribution."""
-        from hicachectl.runtime.eviction import Eviction
-        from hicachectl.runtime.write_policy import WritePolicy
-        from hicachectl.tuning.sizing.simulate import Policy, simulate
+        from hicachectl.tuning.sizing.simulate import Policy, policies_to_compare, simulate
 
-        pages = prediction.choice.host_pages
-        wanted = [
-            Policy(),
-            Policy(write_policy=WritePolicy.WRITE_THROUGH_SELECTIVE),
-            Policy(write_policy=WritePolicy.WRITE_THROUGH_SELECTIVE, ghost_pages=pages),
-            Policy(write_policy=WritePolicy.WRITE_BACK),
-            Policy(eviction=Eviction.SLRU),
-        ]
+        pages, cache = prediction.choice.host_pages, self.base.cache
+        own = Policy(cache.eviction, cache.write_policy, cache.selective_hits, cache.ghost_entries)
+        wanted = policies_to_compare(own, device_pages=self.device_pages, host_pages=pages)
         with self.cli.progress("policies", total=len(wanted)) as progress:
             found = []
             for policy in wanted:

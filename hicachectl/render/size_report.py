@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from hicachectl.errors import UsageError
 from hicachectl.render.html_style import HATCHES, STYLE
-from hicachectl.render.size_tiers import economics_table, economics_words, pool_words, tiers_words
+from hicachectl.render.size_tiers import (
+    POLICIES_NOTE,
+    economics_table,
+    economics_words,
+    policies_table,
+    pool_words,
+    tiers_words,
+)
 from hicachectl.render.svg import Plot, empty_plot, nice_ticks
 from hicachectl.render.table import Table
 from hicachectl.render.tune_size import curve_table, explanation, flags_table, steps_table, waterfall_table
@@ -94,6 +101,7 @@ def size_page(data: dict[str, Any], plot: str) -> str:
         )
         if data["waterfall"]
         else "",
+        _section("Policies", policies_table(data), POLICIES_NOTE) if data["policies"] else "",
         _section("Engines", flags_table(data), pool_words(data)) if data["flags"] else "",
         "<section><h2>How</h2><ul>"
         + "".join(f"<li>{escape(text)}</li>" for text in explanation(data))

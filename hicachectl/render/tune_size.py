@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from hicachectl.render.screen import Screen
-from hicachectl.render.size_tiers import assumptions, economics_table, economics_words, pool_words, tiers_words
+from hicachectl.render.size_tiers import (
+    POLICIES_NOTE,
+    assumptions,
+    economics_table,
+    economics_words,
+    policies_table,
+    pool_words,
+    tiers_words,
+)
 from hicachectl.render.table import Column, Table
 from hicachectl.render.trace_curve import bar, growth_words
 from hicachectl.units import format_bytes, format_count, format_rate, format_seconds
@@ -44,11 +52,9 @@ def draw_size(screen: Screen, data: dict[str, Any], *, explain: bool = False) ->
     screen.paragraph("CHOICE  ", f"{size}, bound by: {choice['bound']} ({choice['reason']})", "ok")
     if data["config_host_pages"]:
         screen.paragraph("POOL    ", pool_words(data))
-    for one in data["policies"]:
-        screen.paragraph(
-            "POLICY  ",
-            f"{one['policy']}: {100 * one['hit_rate']:.2f} %, {format_count(one['backed_up_pages'])} pages copied down",
-        )
+    if data["policies"]:
+        screen.table(policies_table(data), indent=" ")
+        screen.paragraph(" note: ", POLICIES_NOTE)
     if data["flags"]:
         screen.table(flags_table(data), indent=" ")
     pages = data["config_host_pages"]

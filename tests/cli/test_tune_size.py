@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import subprocess
 import time
@@ -135,6 +136,21 @@ def test_exclusive_tiers_need_a_smaller_pool_and_its_steps_claim_no_equality() -
     assert run("--trace", "chats.jsonl", "--l2", "both", "--force").code == 2
 
 
+def test_the_answer_is_told_in_pages_on_the_host_a_rank_and_in_each_engines_unit() -> None:
+    data = size(
+        "--trace", "chats.jsonl", "--geometry", "qwen3-8b", "--ranks", "4", "--steps", "none", "--max-bytes", "100GiB"
+    )
+    pages, page = data["choice"]["pages"], data["page_bytes"]
+    assert data["pool"] == {
+        "pages": pages, "page_bytes": page, "n_ranks": 4, "shared": False, "host_bytes": pages * page,
+        "rank_bytes": pages * page // 4,
+    }  # fmt: skip
+    flags = {(flag["engine"], flag["flag"]): float(flag["value"]) for flag in data["flags"]}
+    assert flags["vLLM", "--kv-offloading-size"] == pytest.approx(pages * page / 2**30, abs=0.01)
+    assert flags["SGLang", "--hicache-size"] == math.ceil(pages * page / 4 / 10**9)
+    assert flags["LMCache in-process", "max_local_cpu_size"] == pytest.approx(pages * page / 4 / 10**9, abs=0.01)
+
+
 def test_requests_that_run_take_their_pages_off_l1_and_what_that_does_is_shown() -> None:
     data = size("--trace", "chats.jsonl", "--device-slots", "240", "--concurrency", "10", "--steps", "none")
     assert (data["device_pages"], data["device_pages_held_by_running"]) == (240, 61)
@@ -179,7 +195,13 @@ def test_policies_come_after_capacity_and_are_simulated() -> None:
     first = data["policies"][0]
     assert first["policy"] == "lru, write_through"
     assert first["device_hit_pages"] + first["host_hit_pages"] == data["steps"][1]["measured_hits"]
-    assert len(data["policies"]) == 5
+    assert [one["policy"] for one in data["policies"]] == [
+        "lru, write_through", "fifo, write_through", "lfu, write_through", "slru, write_through",
+        "lru, write_through_selective at 2 hits", "lru, write_through_selective at 2 hits, ghost 6",
+        "lru, write_through_selective at 2 hits, ghost 240", "lru, write_back",
+    ]  # fmt: skip
+    own = size("--trace", "chats.jsonl", "--policies", "--eviction", "priority", "--steps", "none", "--force")
+    assert own["policies"][-1]["policy"] == "priority, write_through"
 
 
 def test_the_report_is_one_page_with_curve_steps_and_choice(tmp_path: Path) -> None:
