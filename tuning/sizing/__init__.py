@@ -19,7 +19,12 @@ READING_ORDER: tuple[str, ...] = (
     "steps",
     "step_rules",
     "trial",
+    "pool_made",
     "pool_memory",
+    "stages",
+    "waterfall",
+    "restores",
+    "pool_costs",
     "measured_costs",
     "size_journal",
 )
