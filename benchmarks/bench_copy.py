@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -20,6 +19,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from _accelerator import accelerator
 from _bench import Row, arguments, report
 from _copy_rig import Case, Products, Rig, SideStreams, WrongBytes, backends_here, finish
 from _copy_trace import trace_transfer
@@ -376,23 +376,6 @@ def operands(setup: Setup) -> dict[str, Any]:
         "options": asdict(setup.options),
         "rounds": setup.rounds,
     }
-
-
-def accelerator(device: torch.device) -> dict[str, Any]:
-    """Record the device, its driver and CUDA."""
-    if device.type != "cuda":
-        return {"accelerator": f"device {device}"}
-    query = [
-        "nvidia-smi",
-        "--query-gpu=name,driver_version,pcie.link.gen.current,pcie.link.width.current",
-        "--format=csv,noheader",
-    ]
-    try:
-        found = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False).stdout.strip()
-    except OSError:
-        found = ""
-    name = torch.cuda.get_device_name(device)
-    return {"accelerator": f"{name}, driver and link {found or 'unknown'}, CUDA {torch.version.cuda}"}
 
 
 def _add(parser: argparse.ArgumentParser) -> None:
