@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hicachectl.errors import UsageError
 from hicachectl.render.html_style import HATCHES, STYLE
+from hicachectl.render.size_memory import memory_table, pool_cost_words, restores_table
 from hicachectl.render.svg import Plot, empty_plot, nice_ticks
 from hicachectl.render.table import Table
 from hicachectl.render.tune_size import curve_table, explanation, flags_table, steps_table, waterfall_table
@@ -82,6 +83,8 @@ def size_page(data: dict[str, Any], plot: str) -> str:
         f"sessions; dots: measured on real pools</p></figcaption>{plot}</figure>",
         _section("Curve", curve_table(data)),
         _section("Steps", steps_table(data), f"ended: {data['ended']}") if data["steps"] else "",
+        _section("Memory", memory_table(data), pool_cost_words(data["pool_costs"])) if data["steps"] else "",
+        _section("The same restores, larger pool", restores_table(data)) if data["pool_costs"]["restores"] else "",
         _section(
             "Against L1 alone",
             waterfall_table(data),

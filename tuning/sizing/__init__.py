@@ -18,6 +18,7 @@ READING_ORDER: tuple[str, ...] = (
     "engine_flags",
     "steps",
     "step_rules",
+    "pool_trials",
     "trial",
     "pool_made",
     "pool_memory",

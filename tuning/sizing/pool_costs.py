@@ -22,7 +22,7 @@ class PoolCosts:
     """Seconds a GiB to populate and to register (None: nothing was), the sum's range over the steps, and s/h a GiB to carry.
 
     `carry_s_per_gib_h` None: not measured; `carry_reason` says how it was found, or why not. `restores` compares neighbouring
-    steps, the smaller first.
+    steps, the smaller first; `again` the same size in two runs, None with its reason where that was not made.
     """
 
     populate_s_per_gib: float | None
@@ -34,17 +34,26 @@ class PoolCosts:
     carry_s_per_gib_h: float | None
     carry_reason: str
     restores: tuple[RestoreRatio, ...]
+    again: RestoreRatio | None
+    again_reason: str | None
 
 
-def pool_costs(trials: Sequence[Trial], span_s: float) -> PoolCosts:
-    """Return the costs from the steps' trials. Pure. `span_s` are the seconds of traffic that the window stands for."""
+def pool_costs(trials: Sequence[Trial], span_s: float, again: Trial | str = "not made") -> PoolCosts:
+    """Return the costs from the steps' trials. Pure.
+
+    `span_s` are the seconds of traffic that the window stands for, `again` one of the steps once more, or why there is none.
+    """
     pools = sorted(
         (trial for trial in trials if trial.host_pages and trial.n_bytes), key=lambda trial: trial.host_pages
     )
-    ratios = tuple(compare_restores(a.host_pages, a.restores, b.host_pages, b.restores) for a, b in pairwise(pools))
     if not pools:
         none = "no step made a pool"
-        return PoolCosts(None, None, None, None, None, none, None, none, ())
+        return PoolCosts(None, None, None, None, None, none, None, none, (), None, none)
+    twice = _twice(pools, again)
+    drift = 0.0 if isinstance(twice, str) or twice.ratio is None else abs(twice.ratio - 1)
+    ratios = tuple(
+        compare_restores(a.host_pages, a.restores, b.host_pages, b.restores, drift=drift) for a, b in pairwise(pools)
+    )
     gib = sum(trial.n_bytes for trial in pools) / GIB
     populate = sum(trial.fill_s for trial in pools) / gib
     registered = [trial.register_s for trial in pools if trial.register_s is not None]
@@ -53,8 +62,19 @@ def pool_costs(trials: Sequence[Trial], span_s: float) -> PoolCosts:
     carry, reason = _carry(pools, ratios, span_s)
     why = None if register is not None else pools[-1].reasons.get("register_s", "not every step was registered")
     return PoolCosts(
-        populate, register, populate + (register or 0.0), min(each), max(each), why, carry, reason, ratios
+        populate, register, populate + (register or 0.0), min(each), max(each), why, carry, reason, ratios,
+        None if isinstance(twice, str) else twice, twice if isinstance(twice, str) else None,
     )  # fmt: skip
+
+
+def _twice(pools: Sequence[Trial], again: Trial | str) -> RestoreRatio | str:
+    """Compare two runs of one size."""
+    if isinstance(again, str):
+        return again
+    first = next((trial for trial in pools if trial.host_pages == again.host_pages), None)
+    if first is None:
+        return f"no step of {again.host_pages} pages"
+    return compare_restores(first.host_pages, first.restores, again.host_pages, again.restores)
 
 
 def _carry(pools: Sequence[Trial], ratios: Sequence[RestoreRatio], span_s: float) -> tuple[float | None, str]:

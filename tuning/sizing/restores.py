@@ -1,26 +1,27 @@
 """Whether a larger registered pool restores more slowly: the same requests of two steps side by side. Pure.
 
 Both steps replay the same window in the same order, so a request that restored as many pages in both did the same work;
-the ratio of their waits is what the larger pool costs. Its noise is the standard error over consecutive tenths of the pairs
-(delete-one jackknife): a single run each, so drift of the machine between both is in the ratio, and part of it in the noise.
+the ratio of their waits is what the larger pool costs. Its noise has two parts: the standard error over consecutive tenths of
+the pairs (delete-one jackknife), and how far two runs of one size were apart (`drift`), where one was made twice.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["RestoreRatio", "Restores", "compare_restores", "restores_of"]
+__all__ = ["RestoreRatio", "Restores", "compare_restores", "restores_of", "tenths"]
 
 MOST_KEPT = 20_000
 """Requests whose restore a step keeps: of a longer window every k-th one, the same ones in every step."""
 _GROUPS = 10
 _LEAST_PAIRS = 10 * _GROUPS
 _SIGNIFICANT = 2.0
-"""Standard errors a ratio must be away from 1."""
+"""Times its noise a ratio must be away from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,9 @@ class Restores:
 
 @dataclass(frozen=True, slots=True)
 class RestoreRatio:
-    """How much longer the same restores took with the larger pool. `ratio` None with `reason`; `noise` is its standard error.
+    """How much longer the same restores took with the larger pool. `ratio` None with `reason`; `noise` as above.
 
-    `slower_s_per_page`: seconds more a restored page (less: negative), `differs`: away from 1 by more than two standard errors.
+    `slower_s_per_page`: seconds more a restored page (less: negative), `differs`: away from 1 by more than twice the noise.
     """
 
     small_pages: int
@@ -47,6 +48,8 @@ class RestoreRatio:
     slower_s_per_page: float | None
     differs: bool
     reason: str | None = None
+    by_tenth: tuple[float, ...] = ()
+    """The ratio in each tenth of the pairs, in their order."""
 
 
 def restores_of(pages: npt.NDArray[np.float64], wait_s: npt.NDArray[np.float64]) -> Restores:
@@ -63,8 +66,20 @@ def restores_of(pages: npt.NDArray[np.float64], wait_s: npt.NDArray[np.float64])
     )
 
 
-def compare_restores(small_pages: int, small: Restores, large_pages: int, large: Restores) -> RestoreRatio:
-    """Compare the requests that restored as many pages in both steps. Pure."""
+def tenths(restores: Restores) -> tuple[float, ...]:
+    """Return the seconds a restored page waited in each tenth of the restores, in their order; fewer than ten give one. Pure."""
+    pages, wait_s = np.asarray(restores.pages, np.float64), np.asarray(restores.wait_s, np.float64)
+    if not len(pages):
+        return ()
+    n_groups = _GROUPS if len(pages) >= _GROUPS else 1
+    groups = np.arange(len(pages)) * n_groups // len(pages)
+    return tuple(float(wait_s[groups == g].sum() / pages[groups == g].sum()) for g in range(n_groups))
+
+
+def compare_restores(
+    small_pages: int, small: Restores, large_pages: int, large: Restores, *, drift: float = 0.0
+) -> RestoreRatio:
+    """Compare the requests that restored as many pages in both steps. Pure. `drift`: what two runs of one size are apart, less 1."""
     first, second = _matched(small, large)
     n = len(first)
     if n < _LEAST_PAIRS or not first[:, 1].sum():
@@ -72,11 +87,12 @@ def compare_restores(small_pages: int, small: Restores, large_pages: int, large:
         return RestoreRatio(small_pages, large_pages, n, None, None, None, False, few)
     ratio = float(second[:, 1].sum() / first[:, 1].sum())
     groups = np.arange(n) * _GROUPS // n
+    each = tuple(float(second[groups == g, 1].sum() / first[groups == g, 1].sum()) for g in range(_GROUPS))
     left_out = [float(second[groups != g, 1].sum() / first[groups != g, 1].sum()) for g in range(_GROUPS)]
-    noise = _jackknife(left_out)
+    noise = math.hypot(_jackknife(left_out), drift)
     slower = float((second[:, 1].sum() - first[:, 1].sum()) / first[:, 0].sum())
     return RestoreRatio(
-        small_pages, large_pages, n, ratio, noise, slower, differs=abs(ratio - 1) > _SIGNIFICANT * noise
+        small_pages, large_pages, n, ratio, noise, slower, differs=abs(ratio - 1) > _SIGNIFICANT * noise, by_tenth=each
     )
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hicachectl.tuning.sizing.stages import CHUNKS
+from hicachectl.tuning.sizing.stages import AGAIN, CHUNKS
 from hicachectl.tuning.sizing.steps import Climbed
 from hicachectl.tuning.sizing.trial import Trial
 
@@ -58,18 +58,16 @@ def waterfall(climbed: Climbed, stages: Mapping[str, Trial | str]) -> Waterfall:
     made = [step.trial for step in climbed.steps if step.trial is not None]
     chain = [("L1 only", trial) for trial in made if not trial.host_pages]
     pools = [trial for trial in made if trial.host_pages]
-    beside = {name: found for name, found in stages.items() if isinstance(found, Trial)}
+    beside = {name: found for name, found in stages.items() if isinstance(found, Trial) and name != AGAIN}
     for name, trial in beside.items():
         backend = f"copy backend {trial.backend}"
         if name != CHUNKS and CHUNKS in beside:
             chain.append((f"+ {backend}", trial))
         else:
-            chain.append(
-                (f"+ host pool of {trial.host_pages} pages, {name if name == CHUNKS else backend}, small pages, not registered", trial)
-            )  # fmt: skip
+            chain.append((f"+ host pool, {name if name == CHUNKS else backend}, small pages", trial))
     for trial in pools[:1]:
-        chain.append((f"+ {'' if beside else f'host pool of {trial.host_pages} pages, '}{_memory_words(trial)}", trial))
-    chain += [(f"+ capacity, {trial.host_pages} pages", trial) for trial in pools[1:]]
+        chain.append((f"+ {'' if beside else 'host pool, '}{_memory_words(trial)}", trial))
+    chain += [("+ capacity", trial) for trial in pools[1:]]
     rows: list[WaterfallRow] = []
     for stage, trial in chain:
         if trial.ttft_mean_s is None:
@@ -81,7 +79,7 @@ def waterfall(climbed: Climbed, stages: Mapping[str, Trial | str]) -> Waterfall:
                 stage, trial.host_pages, trial.backend, trial.ttft_mean_s, trial.rate, relative, trial.restore_bytes_per_s
             )
         )  # fmt: skip
-    left_out = tuple(LeftOut(name, found) for name, found in stages.items() if isinstance(found, str))
+    left_out = tuple(LeftOut(name, found) for name, found in stages.items() if isinstance(found, str) and name != AGAIN)
     return Waterfall(tuple(rows), left_out)
 
 
@@ -91,5 +89,6 @@ def _memory_words(trial: Trial) -> str:
     if made is None:
         return "memory not known"
     share = "huge pages not known" if made.huge_share is None else f"{int(100 * made.huge_share)} % huge pages"
-    words = [f"{made.kind} memory", share, "registered" if made.registered_bytes else "not registered"]
-    return ", ".join([*words, *([made.placement] if made.placement else [])])
+    kind = [] if made.kind == "anonymous" else [made.kind]
+    placed = [made.placement] if made.placement else []
+    return ", ".join([*kind, share, *placed, *(["registered"] if made.registered_bytes else [])])
