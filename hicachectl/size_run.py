@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hicachectl.run_plan import RunPlan
     from hicachectl.runtime.replay.driver import ReplayConfig
     from hicachectl.runtime.replay.record import Recorder
-    from hicachectl.tuning.sizing.plateau import Costs
+    from hicachectl.tuning.sizing.economics import Costs
     from hicachectl.tuning.sizing.pool_costs import PoolCosts
     from hicachectl.tuning.sizing.pool_trials import PoolTrials
     from hicachectl.tuning.sizing.prediction import Prediction
