@@ -292,7 +292,7 @@ class Sizing:
         geometry, run = self.base.geometry, self.effective.run
         info = self.plan.info
         return {
-            "records": 2, "device": self.base.device, "trace": self.base.trace_name, "format": info.format, "requests": info.n_requests, "input_tokens": info.total_input_tokens,
+            "records": 2, "device": self.base.device, "host_memory": run.host_memory.model_dump(mode="json"), "trace": self.base.trace_name, "format": info.format, "requests": info.n_requests, "input_tokens": info.total_input_tokens,
             "blocks": info.total_blocks, "limit": run.limit, "seed": run.seed, "geometry": geometry.name, "page_bytes": geometry.page_bytes,
             "device_slots": self.device_pages, "layout": run.layout, "backend": run.backend, "write_policy": run.write_policy,
             "eviction": run.eviction, "steps": list(prediction.sizes), "chosen": prediction.choice.host_pages, "points": self.points,

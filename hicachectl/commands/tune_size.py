@@ -8,6 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
+from hicachectl.commands.memory_options import (
+    ChunkBytes,
+    HugePages,
+    HugetlbBytes,
+    Kind,
+    MemoryPath,
+    Placement,
+    Threads,
+    Weights,
+    memory_flags,
+)
 from hicachectl.context import Context
 from hicachectl.envelope import Result
 from hicachectl.errors import ExitCode, HicacheError, VerifyMismatch
@@ -38,6 +49,14 @@ def size(
     device_slots: Annotated[Text, _option("--device-slots", "Pages of L1; auto = the longest request.", _POOL, "N|auto")] = None,
     write_policy: Annotated[Text, _option("--write-policy", "write_through, write_through_selective or write_back.", _POOL, "POLICY")] = None,
     eviction: Annotated[Text, _option("--eviction", "lru, fifo, lfu, slru or priority.", _POOL, "ORDER")] = None,
+    memory_kind: Kind = None,
+    memory_path: MemoryPath = None,
+    placement: Placement = None,
+    weights: Weights = None,
+    huge_pages: HugePages = None,
+    hugetlb_bytes: HugetlbBytes = None,
+    threads: Threads = None,
+    chunk_bytes: ChunkBytes = None,
     max_bytes: Annotated[Text, _option("--max-bytes", "Bytes the pool may take at most, such as 64GiB.", _POOL, "SIZE")] = None,
     ranks: Annotated[int, _option("--ranks", "TP ranks on this host, for the engines' flags.", _POOL, "N", min=1, show_default=True)] = 1,
     shared: Annotated[bool, typer.Option("--shared", help="The ranks map one pool (MLA).", rich_help_panel=_POOL)] = False,
@@ -74,6 +93,7 @@ def size(
         "run.trace": trace, "run.synthetic": synthetic, "run.seed": seed, "run.limit": limit, "run.session_gap_s": session_gap,
         "run.geometry": geometry, "run.page_tokens": page_tokens, "run.device": device, "run.device_slots": device_slots,
         "run.write_policy": write_policy, "run.eviction": eviction,
+        **memory_flags(memory_kind, memory_path, placement, weights, huge_pages, hugetlb_bytes, threads, chunk_bytes),
     }  # fmt: skip
     refuse_existing(write, force=force)
     if report is not None:

@@ -16,8 +16,9 @@ __all__ = ["curve_table", "draw_size", "explanation", "flags_table", "steps_tabl
 def draw_size(screen: Screen, data: dict[str, Any], *, explain: bool = False) -> None:
     """Draw the document of `tune size`."""
     l1 = format_bytes(data["device_pages"] * data["page_bytes"])
-    screen.print(
-        f"SIZE {data['id']}  {data['trace']}, {format_count(data['requests'])} requests, page {data['page_tokens']} tokens "
+    screen.paragraph(
+        "SIZE    ",
+        f"{data['id']}  {data['trace']}, {format_count(data['requests'])} requests, page {data['page_tokens']} tokens "
         f"{format_bytes(data['page_bytes'])}   L1 {l1} on {data['device']}",
         "bold",
     )

@@ -16,8 +16,7 @@ from small_traces import conversations, write_trace
 
 from hicachectl.runtime.memory.faults import Fault, with_fault
 from hicachectl.runtime.memory.host_pool import map_pool
-from hicachectl.runtime.memory.syscalls import LinuxCalls
-from hicachectl.tuning.sizing.trial import try_pool
+from hicachectl.runtime.memory.syscalls import PoolCalls
 
 
 @pytest.fixture(autouse=True)
@@ -100,14 +99,12 @@ def test_a_step_whose_memory_is_refused_ends_the_search_with_the_last_good_one(
     fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refusing(geometry: Any, n_slots: int, layout: Any, spec: Any, *, registrar: Any) -> Any:
-        calls: Any = LinuxCalls()
+        calls: Any = PoolCalls()
         if n_slots > 200:
             calls, registrar = with_fault(fault, calls, registrar)
         return map_pool(geometry, n_slots, layout, spec, registrar=registrar, calls=calls)
 
-    monkeypatch.setattr(
-        "hicachectl.tuning.sizing.trial.try_pool.__kwdefaults__", {**try_pool.__kwdefaults__, "make_host": refusing}
-    )
+    monkeypatch.setattr("hicachectl.tuning.sizing.pool_trials.map_pool", refusing)
     ran = run("--trace", "chats.jsonl", "--geometry", "tiny-512k")
     data = ran.json["data"]
     assert (ran.code, data["ended"]) == (9, "a step failed")
@@ -126,6 +123,17 @@ def test_a_device_that_is_not_there_is_refused_before_any_step() -> None:
     assert refused.code == 2
     assert "--device" in refused.err
     assert not Path("state").exists()
+
+
+@pytest.mark.parametrize("kind", ["memfd", "tmpfs"])
+def test_pools_of_another_kind_hit_the_same_and_leave_nothing_on_their_mount(kind: str) -> None:
+    before = set(Path("/dev/shm").iterdir())
+    named = ["--host-memory-path", "/dev/shm/hicache-size-test"] if kind == "tmpfs" else []
+    data = size("--trace", "chats.jsonl", "--host-memory-kind", kind, *named, "--steps", "200,400")
+    assert [step["difference_pages"] for step in data["steps"]] == [0, 0]
+    assert [step["trial"]["made"]["kind"] for step in data["steps"]] == [kind, kind]
+    assert set(Path("/dev/shm").iterdir()) == before
+    assert f'kind: "{kind}"' in Path("hicache.yaml").read_text()
 
 
 def test_run_takes_the_configuration_and_hits_what_the_chosen_step_hit(tmp_path: Path) -> None:
@@ -300,7 +308,7 @@ def test_the_screen_has_budget_curve_steps_choice_and_flags() -> None:
         env={"COLUMNS": "120"},
     ).out  # fmt: skip
     for word in (
-        "SIZE s-0001",
+        "SIZE    s-0001",
         "BUDGET",
         "CURVE",
         "<- smallest within 1 point",

@@ -9,12 +9,14 @@ memory of this process, given back before it returns, whatever happens.
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 from hicachectl.runtime.cost import CostModel
 from hicachectl.runtime.memory.host_pool import MakeHost, map_pool
+from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.replay.driver import Replay, ReplayConfig, Stop
 from hicachectl.runtime.replay.record import Recorder
 from hicachectl.runtime.replay.report import ReplayReport, make_report
@@ -107,7 +109,7 @@ def try_pool(
     """
     config = replace(
         base, host_slots=host_pages, storage_path=None, costs=CostModel(base.costs.recompute, margin=base.costs.margin),
-        host_memory=replace(base.host_memory, must_register=True),
+        host_memory=_unnamed(replace(base.host_memory, must_register=True)),
     )  # fmt: skip
     before, rss_before = _counters(root), read_process_bytes(root)
     try:
@@ -139,6 +141,13 @@ def try_pool(
         process_bytes=_grown(rss_before, rss_after),
         counters={name: _grown(before[name], after[name]) for name in COUNTERS},
     )  # fmt: skip
+
+
+def _unnamed(spec: MappingSpec) -> MappingSpec:
+    """A file of a trial has no name, so that a killed run leaves none on its mount: of a named one, its folder. Pure."""
+    if not spec.named or spec.path is None:
+        return spec
+    return replace(spec, path=os.path.dirname(spec.path) or ".", named=False)
 
 
 def _trial(

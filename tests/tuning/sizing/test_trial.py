@@ -19,7 +19,7 @@ from hicachectl.runtime.memory.faults import Fault, with_fault
 from hicachectl.runtime.memory.host_pool import MakeHost, map_pool
 from hicachectl.runtime.memory.mapping import Mapping, MappingSpec
 from hicachectl.runtime.memory.register import NoRegistrar, Registrar
-from hicachectl.runtime.memory.syscalls import LinuxCalls, MemoryCalls
+from hicachectl.runtime.memory.syscalls import MemoryCalls, PoolCalls
 from hicachectl.runtime.replay.driver import ReplayConfig
 from hicachectl.runtime.replay.workload import TraceFile, open_trace
 from hicachectl.tuning.host.root import HostRoot
@@ -59,7 +59,7 @@ def making(
     def make(
         geometry: KVGeometry, n_slots: int, layout: Layout, spec: MappingSpec, *, registrar: Registrar | NoRegistrar
     ) -> Mapping:
-        calls: MemoryCalls = LinuxCalls()
+        calls: MemoryCalls = PoolCalls()
         registrar = driver or registrar
         if fault is not None:
             calls, registrar = with_fault(fault, calls, registrar)
