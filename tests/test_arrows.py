@@ -43,6 +43,9 @@ PURE = {
         "write_policy",
         "ghost",
         "seen",
+        "least_squares",
+        "probes.fits",
+        "probes.break_even",
     )
 }
 PURE |= {"hicachectl.runtime.memory.budget"}
