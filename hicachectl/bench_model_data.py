@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hicachectl.bench_costs import line_cost
-from hicachectl.bench_data import Costs, Measure, RecomputeLine, measure
+from hicachectl.bench_data import Costs, LineCost, Measure, RecomputeLine, measure
 from hicachectl.envelope import plain
 
 if TYPE_CHECKING:
@@ -96,7 +96,8 @@ def model_of(
         if len({one.n_tokens for one in timings}) < LINE:
             missing[name] = why[name] if not timings else "restores of one length only: no line through them"
             continue
-        fitted, even, saved = fit(timings, LINE), None, ()
+        fitted, even = fit(timings, LINE), None
+        saved: tuple[Saved, ...] = ()
         if prefill is not None:
             draws = resampled(timings, LINE)
             theirs = _coefficients(prefill.fit) if compute_draws is None else compute_draws
@@ -134,7 +135,8 @@ def model_costs(probe: RestoreProbe, model: Model, geometry_name: str) -> tuple[
     """
     from hicachectl.runtime.cost import Path
 
-    lines, reasons = {}, {}
+    lines: dict[str, LineCost | None] = {}
+    reasons: dict[str, str] = {}
     for path in Path:
         cost, why = line_cost([(one.n_bytes, one.wall_s) for one in probe.of(path)])
         lines[path.value] = cost
@@ -149,7 +151,9 @@ def model_costs(probe: RestoreProbe, model: Model, geometry_name: str) -> tuple[
         )
     else:
         reasons["/costs/recompute"] = model.no_prefill or "its coefficients were given, not measured"
-    return Costs(**lines, recompute=recompute), reasons
+    return Costs(
+        lines["host_read"], lines["host_write"], lines["storage_read"], lines["storage_write"], recompute
+    ), reasons
 
 
 def model_details(probe: RestoreProbe, model: Model, geometry: Mapping[str, Any], folder_reason: str) -> dict[str, Any]:

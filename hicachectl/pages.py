@@ -193,6 +193,17 @@ PAGES: dict[str, Page] = {
         ),
         exits=(0, 1, 2, 4, 5, 9, 10, 130, 143),
     ),
+    "bench copy": Page(
+        (
+            Example("hicachectl bench copy", "every layout with every copy backend that can run here"),
+            Example("hicachectl bench copy --geometry mla-78 --pages 512 --device cuda", "of a model, over a link"),
+            Example(
+                "hicachectl bench copy --layout page_first_direct -o json --output-file copy.json",
+                "one layout, as a file for other commands",
+            ),
+        ),
+        exits=(0, 1, 2, 4, 5, 9, 10, 130, 143),
+    ),
     "bench store": Page(
         (
             Example("hicachectl bench store --path /var/cache/hicache", "reads and writes on the disk of that folder"),

@@ -119,6 +119,24 @@ LINES: dict[str, list[list[str]]] = {
         ],
         ["bench", "pool", "--size", "4MiB", "--device", "cpu", "--time-budget", "0"],
     ],
+    "bench copy": [
+        [
+            "bench",
+            "copy",
+            "--device",
+            "cpu",
+            "--geometry",
+            "tiny-4k",
+            "--pages",
+            "4",
+            "--rounds",
+            "2",
+            "--layout",
+            "page_first,layer_first",
+        ],
+        ["bench", "copy", "--device", "cpu", "--pages", "2", "--rounds", "1", "--backend", "uva"],
+        ["bench", "copy", "--device", "cpu", "--time-budget", "0"],
+    ],
     "bench store": [
         [
             "bench",

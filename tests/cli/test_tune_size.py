@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import subprocess
 import time
@@ -133,6 +134,21 @@ def test_exclusive_tiers_need_a_smaller_pool_and_its_steps_claim_no_equality() -
     assert rows[180]["to_ceiling"] == pytest.approx(0.0)
     assert data["steps"][1]["measured_hit_rate"] < rows[180]["hit_rate"]
     assert run("--trace", "chats.jsonl", "--l2", "both", "--force").code == 2
+
+
+def test_the_answer_is_told_in_pages_on_the_host_a_rank_and_in_each_engines_unit() -> None:
+    data = size(
+        "--trace", "chats.jsonl", "--geometry", "qwen3-8b", "--ranks", "4", "--steps", "none", "--max-bytes", "100GiB"
+    )
+    pages, page = data["choice"]["pages"], data["page_bytes"]
+    assert data["pool"] == {
+        "pages": pages, "page_bytes": page, "n_ranks": 4, "shared": False, "host_bytes": pages * page,
+        "rank_bytes": pages * page // 4,
+    }  # fmt: skip
+    flags = {(flag["engine"], flag["flag"]): float(flag["value"]) for flag in data["flags"]}
+    assert flags["vLLM", "--kv-offloading-size"] == pytest.approx(pages * page / 2**30, abs=0.01)
+    assert flags["SGLang", "--hicache-size"] == math.ceil(pages * page / 4 / 10**9)
+    assert flags["LMCache in-process", "max_local_cpu_size"] == pytest.approx(pages * page / 4 / 10**9, abs=0.01)
 
 
 def test_requests_that_run_take_their_pages_off_l1_and_what_that_does_is_shown() -> None:
