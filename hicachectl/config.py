@@ -121,14 +121,15 @@ class Effective:
             found = getattr(found, word)
         return found
 
-    def with_measured(self, name: str, value: object, what: str) -> Effective:
+    def with_measured(self, name: str, value: object, what: str, *, over: bool = False) -> Effective:
         """Return a copy in which a measurement stands in for `auto` or for a default. Pure.
 
         `what` says what was measured, such as "longest request of the trace". A value that a flag, the environment, a file or a profile set to
-        something other than `auto` stays. Raises UsageError when the value does not fit the key.
+        something other than `auto` stays, unless `over`: the measurement was named on the command line. Raises UsageError when the value
+        does not fit the key.
         """
         checked = check_value(key_named(name), value, text=False, where=what)
-        if self.value(name) != "auto" and self.origins[name].kind is not OriginKind.DEFAULT:
+        if not over and self.value(name) != "auto" and self.origins[name].kind is not OriginKind.DEFAULT:
             return self
         values = {key: self.value(key) for key in catalogue()} | {name: checked}
         origins = MappingProxyType({**self.origins, name: Origin(OriginKind.MEASURED, what)})

@@ -16,7 +16,8 @@ from hicachectl.memory_room import host_memory as look_at_memory
 from hicachectl.run_memory import mapping_spec, small_pages_warning
 from hicachectl.runtime.cache import require_room
 from hicachectl.runtime.core import CacheConfig, PrefetchWait
-from hicachectl.runtime.cost import CostModel, RecomputeCost
+from hicachectl.runtime.cost import DEFAULT_PRIORS, CostModel, LinearCost, RecomputeCost
+from hicachectl.runtime.cost import Path as CostPath
 from hicachectl.runtime.eviction import Eviction
 from hicachectl.runtime.geometry import KVGeometry, preset
 from hicachectl.runtime.keytable import table_bytes
@@ -65,10 +66,13 @@ def effective_config(
     return load_config(flags, env=env, path=path, profile=profile, fallback_profile=DEMO_PROFILE)
 
 
-def plan_run(run: RunConfig, *, tuned_weights: str | None = None) -> RunPlan:
+def plan_run(
+    run: RunConfig, *, tuned_weights: str | None = None, priors: Mapping[CostPath, LinearCost] | None = None
+) -> RunPlan:
     """Turn the `run` section into a replay and check it: sizes, layout and backend, memory, storage. Reads the trace once.
 
-    `tuned_weights` are those `tune` was told to set for weighted interleave (tune.numa.interleave_weight).
+    `tuned_weights` are those `tune` was told to set for weighted interleave (tune.numa.interleave_weight), `priors` what each
+    path is taken to cost before its first transfer.
 
     Raises UsageError for what does not go together or a broken trace line, CapacityError with its terms for what does
     not fit, StorageError (exit 10) for a storage folder that cannot be used.
@@ -118,7 +122,11 @@ def plan_run(run: RunConfig, *, tuned_weights: str | None = None) -> RunPlan:
         device=device.name,
         device_reason=device.reason if run.device == "auto" else None,
         host_slots=run.host_slots,
-        costs=CostModel(RecomputeCost(run.compute.a_s, run.compute.b_s, run.compute.c_s), margin=run.restore_margin),
+        costs=CostModel(
+            RecomputeCost(run.compute.a_s, run.compute.b_s, run.compute.c_s),
+            priors=priors or DEFAULT_PRIORS,
+            margin=run.restore_margin,
+        ),
         storage_path=None if run.storage_path in (None, "auto") else Path(run.storage_path),
         storage_bytes=run.storage_bytes,
         verify=Verify.parse(run.verify),

@@ -14,6 +14,7 @@ from hicachectl.size_tiers import is_exclusive, storage_pages_of
 
 if TYPE_CHECKING:
     from hicachectl.config import Effective
+    from hicachectl.cost_files import CostFiles
     from hicachectl.run_plan import RunPlan
     from hicachectl.runtime.replay.driver import ReplayConfig
     from hicachectl.runtime.replay.record import Recorder
@@ -46,7 +47,7 @@ class Sizing:
 
     def __init__(
         self, cli: Context, effective: Effective, max_bytes: str | None, steps: str, points: float, concurrency: int, ranks: int, shared: bool,
-        *, l2: str = "inclusive", l3: str | None = None,
+        *, l2: str = "inclusive", l3: str | None = None, given: CostFiles | None = None,
     ) -> None:  # fmt: skip
         from hicachectl.run_plan import plan_run
         from hicachectl.runtime.keytable import table_bytes
@@ -59,6 +60,7 @@ class Sizing:
         self._began_s = monotonic()
         self.points, self.concurrency, self.ranks, self.shared = points, concurrency, ranks, shared
         self.exclusive = is_exclusive(l2)
+        self.given = given
         wanted = effective.run.model_copy(update={"host_slots": 0, "storage_path": None})
         self.plan: RunPlan = plan_run(wanted)
         self.base = self.plan.replay
@@ -182,7 +184,12 @@ class Sizing:
         trials = [step.trial for step in climbed.steps if step.trial is not None]
         traffic = Traffic(prediction.n_requests, prediction.input_tokens, self.plan.info.span_s)
         of_pool = pool_costs(trials, traffic.span_s, again)
-        return (of_pool, *costs_of(trials, self.base, traffic, of_pool))
+        measured, why = costs_of(trials, self.base, traffic, of_pool)
+        if self.given is not None:
+            from hicachectl.tuning.sizing.given_costs import with_given
+
+            measured, why = with_given(self.given.for_sizing(), measured, why, self.base, traffic, of_pool)
+        return of_pool, measured, why
 
     def by_economics(
         self, prediction: Prediction, climbed: Climbed, costs: Costs, journal: SizeJournal

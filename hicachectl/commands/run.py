@@ -85,6 +85,7 @@ def command(
     free_list: Annotated[Text, _option("--free-list", "lifo or fifo: which free slot goes out first.", _POLICY, "ORDER")] = None,
     ghost: Annotated[Text, _option("--ghost", "Entries of the ghost list; 0 = off.", _POLICY, "N")] = None,
     seen_keys: Annotated[Text, _option("--seen-keys", "Page keys remembered to name the reason of a miss.", _POLICY, "N")] = None,
+    costs: Annotated[list[str] | None, _option("--costs", "Measured costs to start from: a file of bench model, store, copy or pool.", _POLICY, "FILE")] = None,
     verify: Annotated[Text, _option("--verify", "Restored pages compared byte for byte: all, sample:N or off.", _OUTPUT, "WHICH")] = None,
     report: Annotated[Text, _option("--report", "Write the report as one HTML file.", _OUTPUT, "FILE")] = None,
     metrics_port: Annotated[Text, _option("--metrics-port", "Serve metrics on this loopback port; 0 = any free one.", _OUTPUT, "PORT")] = None,
@@ -97,6 +98,7 @@ def command(
     Changes nothing on the host; a temporary storage folder is removed at the end.
     """
     from hicachectl.config_keys import key_named
+    from hicachectl.cost_files import costs_for
     from hicachectl.run_plan import effective_config, plan_run
 
     flags = {
@@ -120,13 +122,17 @@ def command(
         from hicachectl.render.html_report import require_writable
 
         require_writable(Path(effective.run.report))
-    plan = plan_run(effective.run, tuned_weights=effective.config.tune.numa.interleave_weight)
+    given, effective = costs_for(effective, costs or (), cli.note)
+    plan = plan_run(effective.run, tuned_weights=effective.config.tune.numa.interleave_weight, priors=given.priors)
     if check:
         _emit_check(cli, effective, plan)
         return
     for diagnostic in plan.diagnostics:
         cli.note(f"{diagnostic.severity.value} {diagnostic.code}: {diagnostic.message}")
-    typed = [*(("--profile", profile) if profile else ())]
+    typed = [
+        *(("--profile", profile) if profile else ()),
+        *(word for path in costs or () for word in ("--costs", path)),
+    ]
     for name, value in flags.items():
         if value is not None:
             typed += [key_named(name).flag, value]

@@ -30,5 +30,6 @@ READING_ORDER: tuple[str, ...] = (
     "restores",
     "pool_costs",
     "measured_costs",
+    "given_costs",
     "size_journal",
 )
