@@ -145,6 +145,10 @@ def test_the_geometry_comes_from_flag_file_or_profile_and_else_suits_the_device(
     assert of() == ("tiny-512k", 512)
     assert of("--config", str(file)) == ("tiny-64k", 16)
     assert of("--config", str(file), "--geometry", "tiny-4k") == ("tiny-4k", 16)
+    ran = call(
+        "bench", "copy", "--device", "cpu", "--dtype", "int8", "--pages", "1", "--time-budget", "0", "-o", "json"
+    )
+    assert (ran.json["data"]["dtype"], ran.json["data"]["page_bytes"]) == ("int8", 256 << 10)
 
 
 @pytest.mark.parametrize(
