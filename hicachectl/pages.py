@@ -228,6 +228,19 @@ PAGES: dict[str, Page] = {
         ),
         exits=(0, 1, 2, 9, 10, 130, 143),
     ),
+    "bench model": Page(
+        (
+            Example("hicachectl bench model --geometry qwen3-8b --prefill synthetic", "break-even on this accelerator"),
+            Example(
+                "hicachectl bench model --geometry qwen3-8b --prefill-file prefill.csv", "with times of your engine"
+            ),
+            Example(
+                "hicachectl bench model --path none -o json --output-file costs.json",
+                "L2 alone, a file for run --costs",
+            ),
+        ),
+        exits=(0, 1, 2, 5, 9, 10, 130, 143),
+    ),
     "trace": Page(
         (
             Example("hicachectl trace curve conversation_trace.jsonl.gz", "how much hits at every cache size"),
