@@ -13,11 +13,11 @@ from hicachectl.disk_room import disk_warnings
 from hicachectl.envelope import Diagnostic, Severity
 from hicachectl.errors import CapacityError, ExitCode, StorageError, StorageFault, UsageError
 from hicachectl.memory_room import host_memory as look_at_memory
+from hicachectl.run_costs import measured_priors, read_costs, require_pages
 from hicachectl.run_memory import mapping_spec, small_pages_warning
 from hicachectl.runtime.cache import require_room
 from hicachectl.runtime.core import CacheConfig, PrefetchWait
-from hicachectl.runtime.cost import DEFAULT_PRIORS, CostModel, LinearCost, RecomputeCost
-from hicachectl.runtime.cost import Path as CostPath
+from hicachectl.runtime.cost import CostModel, RecomputeCost
 from hicachectl.runtime.eviction import Eviction
 from hicachectl.runtime.geometry import KVGeometry, preset
 from hicachectl.runtime.keytable import table_bytes
@@ -66,18 +66,17 @@ def effective_config(
     return load_config(flags, env=env, path=path, profile=profile, fallback_profile=DEMO_PROFILE)
 
 
-def plan_run(
-    run: RunConfig, *, tuned_weights: str | None = None, priors: Mapping[CostPath, LinearCost] | None = None
-) -> RunPlan:
+def plan_run(run: RunConfig, *, tuned_weights: str | None = None) -> RunPlan:
     """Turn the `run` section into a replay and check it: sizes, layout and backend, memory, storage. Reads the trace once.
 
-    `tuned_weights` are those `tune` was told to set for weighted interleave (tune.numa.interleave_weight), `priors` what each
-    path is taken to cost before its first transfer.
+    `tuned_weights` are those `tune` was told to set for weighted interleave (tune.numa.interleave_weight).
 
     Raises UsageError for what does not go together or a broken trace line, CapacityError with its terms for what does
     not fit, StorageError (exit 10) for a storage folder that cannot be used.
     """
     geometry = preset(run.geometry, run.page_tokens, run.dtype)
+    measured = read_costs(run.costs)
+    require_pages(measured, geometry)
     layout, backend = Layout.parse(run.layout), None if run.backend == "auto" else Backend.parse(run.backend)
     device = pick_device(run.device)
     _require_device(device.name)
@@ -124,7 +123,7 @@ def plan_run(
         host_slots=run.host_slots,
         costs=CostModel(
             RecomputeCost(run.compute.a_s, run.compute.b_s, run.compute.c_s),
-            priors=priors or DEFAULT_PRIORS,
+            priors=measured_priors(measured, device.type),
             margin=run.restore_margin,
         ),
         storage_path=None if run.storage_path in (None, "auto") else Path(run.storage_path),

@@ -14,7 +14,6 @@ from hicachectl.size_tiers import is_exclusive, storage_pages_of
 
 if TYPE_CHECKING:
     from hicachectl.config import Effective
-    from hicachectl.cost_files import CostFiles
     from hicachectl.run_plan import RunPlan
     from hicachectl.runtime.replay.driver import ReplayConfig
     from hicachectl.runtime.replay.record import Recorder
@@ -47,7 +46,7 @@ class Sizing:
 
     def __init__(
         self, cli: Context, effective: Effective, max_bytes: str | None, steps: str, points: float, concurrency: int, ranks: int, shared: bool,
-        *, l2: str = "inclusive", l3: str | None = None, given: CostFiles | None = None,
+        *, l2: str = "inclusive", l3: str | None = None,
     ) -> None:  # fmt: skip
         from hicachectl.run_plan import plan_run
         from hicachectl.runtime.keytable import table_bytes
@@ -60,7 +59,6 @@ class Sizing:
         self._began_s = monotonic()
         self.points, self.concurrency, self.ranks, self.shared = points, concurrency, ranks, shared
         self.exclusive = is_exclusive(l2)
-        self.given = given
         wanted = effective.run.model_copy(update={"host_slots": 0, "storage_path": None})
         self.plan: RunPlan = plan_run(wanted)
         self.base = self.plan.replay
@@ -178,6 +176,8 @@ class Sizing:
         self, prediction: Prediction, climbed: Climbed, again: Trial | str
     ) -> tuple[PoolCosts, Costs | None, str | None]:
         """What a GiB of pool and a restore cost in the steps, and why the costs are not known where they are not."""
+        from hicachectl.run_costs import read_costs, sizing_costs
+        from hicachectl.tuning.sizing.given_costs import with_given
         from hicachectl.tuning.sizing.measured_costs import Traffic, costs_of
         from hicachectl.tuning.sizing.pool_costs import pool_costs
 
@@ -185,10 +185,8 @@ class Sizing:
         traffic = Traffic(prediction.n_requests, prediction.input_tokens, self.plan.info.span_s)
         of_pool = pool_costs(trials, traffic.span_s, again)
         measured, why = costs_of(trials, self.base, traffic, of_pool)
-        if self.given is not None:
-            from hicachectl.tuning.sizing.given_costs import with_given
-
-            measured, why = with_given(self.given.for_sizing(), measured, why, self.base, traffic, of_pool)
+        given = sizing_costs(read_costs(self.effective.run.costs))
+        measured, why = with_given(given, measured, why, self.base, traffic, of_pool)
         return of_pool, measured, why
 
     def by_economics(
