@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hicachectl.envelope import Fact, plain
+from hicachectl.size_tiers import COST_REASONS, choice_tiers, curve_rows, row_reasons, tiers_data
 
 if TYPE_CHECKING:
     from hicachectl.run_plan import RunPlan
     from hicachectl.tuning.sizing.budget import Budget
-    from hicachectl.tuning.sizing.plateau import Costs
+    from hicachectl.tuning.sizing.economics import Costs
+    from hicachectl.tuning.sizing.pool_costs import PoolCosts
     from hicachectl.tuning.sizing.prediction import Prediction
     from hicachectl.tuning.sizing.simulate import Simulated
     from hicachectl.tuning.sizing.steps import Climbed, Step
+    from hicachectl.tuning.sizing.waterfall import Waterfall
 
 __all__ = ["SizeFound", "size_data"]
 
@@ -37,6 +40,8 @@ class SizeFound:
     costs: Costs | None
     why_no_costs: str | None
     config_pages: int
+    pool_costs: PoolCosts
+    waterfall: Waterfall
 
 
 def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
@@ -68,9 +73,12 @@ def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
         "geometry": geometry.name,
         "page_tokens": geometry.page_tokens,
         "page_bytes": geometry.page_bytes,
+        "device": plan.replay.device,
+        "device_reason": plan.replay.device_reason,
         "device_pages": prediction.device_pages,
         "device_pages_held_by_running": prediction.busy_pages,
         "longest_request_pages": prediction.longest_pages,
+        "tiers": tiers_data(prediction),
         "budget": plain(found.budget),
         "curve": {
             "definition": "D3",
@@ -83,25 +91,16 @@ def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
             "plateau_d1_pages": prediction.plateau_d1_pages,
             "window_too_short": prediction.sure.too_short,
             "growth": plain(prediction.sure.growth),
-            "rows": [
-                {
-                    "capacity_pages": pages,
-                    "capacity_bytes": pages * geometry.page_bytes,
-                    "hits": curve.at(pages),
-                    "hit_rate": curve.rate(pages),
-                    "hit_rate_error": prediction.error(pages),
-                    "to_ceiling": curve.rate() - curve.rate(pages),
-                    "payback_h": None if costs is None else _payback(found, costs, at, pages),
-                }
-                for pages in at
-            ],
+            "rows": curve_rows(prediction, at, geometry.page_bytes, costs),
         },
         "steps": [_step(step) for step in steps],
         "base": None if base is None else _step(base),
         "costs": None if costs is None else plain(costs),
         "costs_reason": why_no_costs or None,
         "ended": found.climbed.ended.value,
-        "waterfall": _waterfall(base, steps),
+        "pool_costs": plain(found.pool_costs),
+        "waterfall": plain(found.waterfall.rows),
+        "waterfall_left_out": plain(found.waterfall.left_out),
         "choice": {
             "pages": choice.host_pages,
             "bytes": choice.host_pages * geometry.page_bytes,
@@ -112,6 +111,7 @@ def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
             "hit_rate": choice.rate,
             "device_hit_rate": choice.device_rate,
             "ceiling": choice.ceiling,
+            **choice_tiers(prediction, choice.host_pages),
         },
         "pool": plain(pool),
         "flags": plain(engine_flags(pool)) if found.config_pages else [],
@@ -134,35 +134,8 @@ def _step(step: Step) -> dict[str, Any]:
         "must_be_exact": step.exact,
         "assumption": step.assumption,
         "reason": step.reason,
-        "trial": None if trial is None else {k: v for k, v in plain(trial).items() if k != "reasons"},
+        "trial": None if trial is None else {k: v for k, v in plain(trial).items() if k not in ("reasons", "restores")},
     }
-
-
-def _waterfall(base: Step | None, steps: list[Step]) -> list[dict[str, Any]]:
-    """Each measured pool against L1 alone: modelled time to the first token, and hits."""
-    rows: list[dict[str, Any]] = []
-    first = None
-    for step in [*([base] if base else []), *steps]:
-        if step.trial is None or step.trial.ttft_mean_s is None:
-            continue
-        first = step.trial.ttft_mean_s if first is None else first
-        rows.append(
-            {
-                "stage": f"host pool of {step.pages} pages" if step.pages else "L1 only",
-                "ttft_modelled_mean_s": step.trial.ttft_mean_s,
-                "hit_rate": step.trial.rate,
-                "relative": step.trial.ttft_mean_s / first - 1 if first else 0.0,
-            }
-        )
-    return rows
-
-
-def _payback(found: SizeFound, costs: Costs, at: list[int], pages: int) -> float | None:
-    from hicachectl.tuning.sizing.plateau import payback_h
-
-    index = at.index(pages)
-    before = at[index - 1] if index else 0
-    return payback_h(found.prediction.levels, costs, found.plan.replay.geometry.page_bytes, before, pages)
 
 
 def _facts(data: dict[str, Any], found: SizeFound, why_no_costs: str) -> dict[str, Fact]:
@@ -178,10 +151,20 @@ def _facts(data: dict[str, Any], found: SizeFound, why_no_costs: str) -> dict[st
         if data["curve"][name] is None:
             null(f"/curve/{name}", found.prediction.sure.reason or "no interval")
     for index, row in enumerate(data["curve"]["rows"]):
-        if row["hit_rate_error"] is None:
-            null(f"/curve/rows/{index}/hit_rate_error", found.prediction.sure.reason or "no interval")
-        if row["payback_h"] is None:
-            null(f"/curve/rows/{index}/payback_h", why_no_costs or "this step gains nothing")
+        for name, reason in row_reasons(row, found.prediction.sure.reason, why_no_costs).items():
+            null(f"/curve/rows/{index}/{name}", reason)
+    if data["tiers"]["storage_pages"] is None:
+        null("/tiers/storage_pages", "without a limit")
+    for name, reason in COST_REASONS.items():
+        if data["costs"] is not None and data["costs"][name] is None:
+            null(f"/costs/{name}", reason)
+    if data["device_reason"] is None:
+        null("/device_reason", "asked for")
+    for name, reason in _pool_cost_reasons(found.pool_costs):
+        null(f"/pool_costs/{name}", reason)
+    for index, row in enumerate(data["waterfall"]):
+        if row["restore_bytes_per_s"] is None:
+            null(f"/waterfall/{index}/restore_bytes_per_s", "nothing was restored")
     if data["base"] is None:
         null("/base", "no step was made")
     named = [(f"/steps/{index}", step) for index, step in enumerate(data["steps"])]
@@ -204,3 +187,19 @@ def _facts(data: dict[str, Any], found: SizeFound, why_no_costs: str) -> dict[st
                 if getattr(trial.memory, name) is None:
                     null(f"{pointer}/trial/memory/{name}", trial.memory.reason or "not read")
     return facts
+
+
+def _pool_cost_reasons(costs: PoolCosts) -> list[tuple[str, str]]:
+    """Say of every null of the pool's costs why it is one. Pure."""
+    found = [
+        (name, costs.make_reason or "not measured")
+        for name in ("populate_s_per_gib", "register_s_per_gib", "make_s_per_gib", "make_low_s_per_gib", "make_high_s_per_gib")
+        if getattr(costs, name) is None
+    ]  # fmt: skip
+    if costs.make_reason is None:
+        found.append(("make_reason", "nothing is missing"))
+    if costs.again_reason is None:
+        found.append(("again_reason", "it was made"))
+    if costs.carry_s_per_gib_h is None:
+        found.append(("carry_s_per_gib_h", costs.carry_reason))
+    return found

@@ -15,6 +15,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hicachectl.commands.memory_options import (
+    MEMORY,
+    ChunkBytes,
+    HugePages,
+    HugetlbBytes,
+    Kind,
+    MemoryPath,
+    Placement,
+    Threads,
+    Weights,
+    memory_flags,
+)
 from hicachectl.context import Context, read_origin
 from hicachectl.envelope import Diagnostic, Fact, Result, Severity
 from hicachectl.errors import ExitCode, HicacheError, StorageError, UsageError
@@ -47,6 +59,7 @@ def command(
     session_gap: Annotated[Text, _option("--session-gap", "Seconds between session starts of a trace with relative times.", _WORKLOAD, "S")] = None,
     profile: Annotated[Text, _option("--profile", "Profile that supplies what is not given.", _WORKLOAD, "NAME|FILE", autocompletion=profile_names)] = None,
     geometry: Annotated[Text, _option("--geometry", "KV geometry preset, such as qwen3-8b or tiny-64k.", _TIERS, "NAME")] = None,
+    dtype: Annotated[Text, _option("--dtype", "Element type of the KV cache, such as bf16, fp8_e4m3 or int8.", _TIERS, "TYPE")] = None,
     page_tokens: Annotated[Text, _option("--page-tokens", "Tokens a page.", _TIERS, "N")] = None,
     device: Annotated[Text, _option("--device", "auto, cpu, cuda or another torch device.", _TIERS, "DEVICE")] = None,
     device_slots: Annotated[Text, _option("--device-slots", "Pages of L1; auto = the longest request.", _TIERS, "N|auto")] = None,
@@ -55,6 +68,15 @@ def command(
     storage_bytes: Annotated[Text, _option("--storage-bytes", "Bytes L3 may hold, such as 20GiB.", _TIERS, "SIZE")] = None,
     layout: Annotated[Text, _option("--layout", "layer_first, page_first or page_first_direct.", _TIERS, "LAYOUT")] = None,
     backend: Annotated[Text, _option("--backend", "auto, cpu, torch, direct, batch, strided or uva.", _TIERS, "BACKEND")] = None,
+    memory_kind: Kind = None,
+    memory_path: MemoryPath = None,
+    placement: Placement = None,
+    weights: Weights = None,
+    huge_pages: HugePages = None,
+    hugetlb_bytes: HugetlbBytes = None,
+    threads: Threads = None,
+    chunk_bytes: ChunkBytes = None,
+    must_register: Annotated[Text, _option("--host-memory-must-register", "End where registration is refused: true or false.", MEMORY, "BOOL")] = None,
     write_policy: Annotated[Text, _option("--write-policy", "write_through, write_through_selective or write_back.", _POLICY, "POLICY")] = None,
     selective_hits: Annotated[Text, _option("--selective-hits", "Hits at which write_through_selective copies down.", _POLICY, "N")] = None,
     restore: Annotated[Text, _option("--restore", "cost: only what beats recomputing; always: every hit.", _POLICY, "cost|always")] = None,
@@ -79,8 +101,10 @@ def command(
 
     flags = {
         "run.trace": trace, "run.synthetic": synthetic, "run.seed": seed, "run.limit": limit, "run.session_gap_s": session_gap,
-        "run.geometry": geometry, "run.page_tokens": page_tokens, "run.device": device, "run.device_slots": device_slots,
+        "run.geometry": geometry, "run.dtype": dtype, "run.page_tokens": page_tokens, "run.device": device, "run.device_slots": device_slots,
         "run.host_slots": host_slots, "run.storage_path": storage_path, "run.storage_bytes": storage_bytes,
+        **memory_flags(memory_kind, memory_path, placement, weights, huge_pages, hugetlb_bytes, threads, chunk_bytes),
+        "run.host_memory.must_register": must_register,
         "run.layout": layout, "run.backend": backend, "run.write_policy": write_policy, "run.selective_hits": selective_hits,
         "run.restore": restore, "run.restore_margin": restore_margin, "run.eviction": eviction, "run.free_list": free_list,
         "run.ghost": ghost, "run.seen_keys": seen_keys, "run.verify": verify, "run.report": report,
@@ -96,7 +120,7 @@ def command(
         from hicachectl.render.html_report import require_writable
 
         require_writable(Path(effective.run.report))
-    plan = plan_run(effective.run)
+    plan = plan_run(effective.run, tuned_weights=effective.config.tune.numa.interleave_weight)
     if check:
         _emit_check(cli, effective, plan)
         return
@@ -157,7 +181,7 @@ def _replay(cli: Context, effective: Effective, plan: RunPlan, command_line: str
     result = Result(
         "hicachectl.run/1",
         report,
-        diagnostics=(*plan.diagnostics, *_degradations(report)),
+        diagnostics=(*plan.diagnostics, *_memory_findings(report), *_degradations(report)),
         facts=_reasons_of_nulls(report),
     )
     for failure in (wrong, unwritten, stopped.error(report)):
@@ -191,6 +215,24 @@ def _opened(plan: RunPlan, metrics: Metrics | None) -> Replay:
     except StorageError as error:
         not_ready(error)
         raise
+
+
+def _memory_findings(report: ReplayReport) -> list[Diagnostic]:
+    """Name what the host pool's memory was refused: the pool works, slower or elsewhere than asked."""
+    memory = report.pools.host_memory
+    if memory is None:
+        return []
+    return [
+        Diagnostic(
+            "HC-POOL-MEMORY",
+            Severity.WARN,
+            f"{step.name} of the host pool's memory: asked {step.asked}, {step.text}",
+            subject=f"host_memory.{step.name}",
+            hint="see HOST MEMORY of the report; hicachectl explain HC-POOL-MEMORY",
+        )
+        for step in memory.steps
+        if step.name in ("bind", "register") and step.state in ("refused", "partly")
+    ]
 
 
 def _degradations(report: ReplayReport) -> list[Diagnostic]:
@@ -279,6 +321,7 @@ _NULL_REASONS = {
     "segments": "not counted on this path", "refused": "not refused", "requests_per_s": "no time passed", "model": "run.compute.model is null",
     "hardware": "run.compute.hardware is null", "bytes_per_token": "run.compute.model is null", "host_memory": "no host tier",
     "huge_share": "see the step verify of host_memory", "resident_bytes": "see the step verify of host_memory", "at_model_size": "run.compute.model is null",
+    "reason": "all that was asked is there", "placement": "see the step bind of host_memory", "registered_with": "see the step register of host_memory",
 }  # fmt: skip
 
 

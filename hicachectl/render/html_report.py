@@ -166,12 +166,16 @@ def _tables(report: ReplayReport) -> str:
         _section("Hit rates", "measured; cold: all requests, warm: the last half", tables.rates_table(report)),
         _section(
             "Pools",
-            f"{pools.geometry}, {page}, {pools.layout}",
+            f"{pools.geometry} {pools.dtype}, {page}, {pools.layout}",
             tables.pools_table(report),
             f"{LRU_HITS} {settings(report)}",
         ),
     ]
     wide = [_section("Times", "of a request", tables.times_table(report))]
+    memory = pools.host_memory
+    if memory is not None:
+        about = f"{memory.kind}, {format_bytes(memory.mapped_bytes)}: what each step of making it was asked for and got"
+        wide.append(_section("Host memory", about, tables.memory_table(memory)))
     if report.paths:
         restored = f"{format_count(report.layouts_pages)} pages x {pools.n_planes} planes, the longest request"
         wide += [

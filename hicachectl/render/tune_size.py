@@ -5,6 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from hicachectl.render.screen import Screen
+from hicachectl.render.size_memory import memory_table, pool_cost_words, restores_table
+from hicachectl.render.size_tiers import (
+    POLICIES_NOTE,
+    assumptions,
+    economics_table,
+    economics_words,
+    policies_table,
+    pool_words,
+    tiers_words,
+)
 from hicachectl.render.table import Column, Table
 from hicachectl.render.trace_curve import bar, growth_words
 from hicachectl.units import format_bytes, format_count, format_rate, format_seconds
@@ -15,44 +25,58 @@ __all__ = ["curve_table", "draw_size", "explanation", "flags_table", "steps_tabl
 def draw_size(screen: Screen, data: dict[str, Any], *, explain: bool = False) -> None:
     """Draw the document of `tune size`."""
     l1 = format_bytes(data["device_pages"] * data["page_bytes"])
-    screen.print(
-        f"SIZE {data['id']}  {data['trace']}, {format_count(data['requests'])} requests, page {data['page_tokens']} tokens "
-        f"{format_bytes(data['page_bytes'])}   L1 {l1}",
+    screen.paragraph(
+        "SIZE    ",
+        f"{data['id']}  {data['trace']}, {format_count(data['requests'])} requests, page {data['page_tokens']} tokens "
+        f"{format_bytes(data['page_bytes'])}   L1 {l1} on {data['device']}",
         "bold",
     )
     screen.paragraph("HOST    ", data["host"])
     screen.paragraph("BUDGET  ", _budget(data["budget"]))
     screen.paragraph("CURVE   ", _curve_words(data["curve"]))
-    screen.table(curve_table(data), indent=" ")
+    screen.table(curve_table(data, drawn=screen.tty), indent=" ")
+    screen.paragraph("TIERS   ", tiers_words(data))
     if data["steps"]:
         screen.table(steps_table(data), indent=" ")
         screen.paragraph("ENDED   ", data["ended"])
+        screen.table(memory_table(data), indent=" ")
+        screen.paragraph("COST    ", pool_cost_words(data["pool_costs"]))
+        if data["pool_costs"]["restores"]:
+            screen.table(restores_table(data), indent=" ")
+        for text in assumptions(data):
+            screen.paragraph("NOTE    ", text)
     if len(data["waterfall"]) > 1:
         screen.table(waterfall_table(data), indent=" ")
         if data["costs"] is None:
             screen.paragraph(" note: ", f"times show the direction only: {data['costs_reason']}")
+    for left in data["waterfall_left_out"]:
+        screen.paragraph(" note: ", f"no row {left['stage']}: {left['reason']}")
+    if data["costs"] is not None:
+        screen.paragraph("COSTS   ", economics_words(data["costs"], data["page_tokens"]))
     choice = data["choice"]
     size = (
         f"{format_count(choice['pages'])} pages, {format_bytes(choice['bytes'])}" if choice["pages"] else "no host pool"
     )
     screen.paragraph("CHOICE  ", f"{size}, bound by: {choice['bound']} ({choice['reason']})", "ok")
-    for one in data["policies"]:
-        screen.paragraph(
-            "POLICY  ",
-            f"{one['policy']}: {100 * one['hit_rate']:.2f} %, {format_count(one['backed_up_pages'])} pages copied down",
-        )
+    if data["config_host_pages"]:
+        screen.paragraph("POOL    ", pool_words(data))
+    if data["policies"]:
+        screen.table(policies_table(data), indent=" ")
+        screen.paragraph(" note: ", POLICIES_NOTE)
     if data["flags"]:
         screen.table(flags_table(data), indent=" ")
     pages = data["config_host_pages"]
     instead = "" if pages == choice["pages"] else f" with {format_count(pages)} pages, the last good step"
     screen.paragraph("CONFIG  ", f"{data['config']}{instead}: hicachectl run --config {data['config']}")
     if explain:
+        if data["costs"] is not None:
+            screen.table(economics_table(data), indent=" ")
         for text in explanation(data):
             screen.paragraph("  ", text)
 
 
-def curve_table(data: dict[str, Any]) -> Table:
-    """A row a size: predicted hits of both tiers. Pure."""
+def curve_table(data: dict[str, Any], *, drawn: bool = True) -> Table:
+    """A row a size: predicted hits of L1 and L2, of L3 where there is one, and a bar where it is `drawn`. Pure."""
     chosen, plateau = data["choice"]["pages"], data["curve"]["plateau_pages"]
     rows = []
     for row in data["curve"]["rows"]:
@@ -65,13 +89,16 @@ def curve_table(data: dict[str, Any]) -> Table:
         rows.append([
             format_count(pages), format_bytes(row["capacity_bytes"]), f"{100 * row['hit_rate']:.2f}",
             None if row["hit_rate_error"] is None else f"{100 * row['hit_rate_error']:.2f}", f"{100 * row['to_ceiling']:.2f}",
-            None if row["payback_h"] is None else f"{row['payback_h']:.3g}", bar(row["hit_rate"], 20), ", ".join(notes),
+            None if row["payback_h"] is None else f"{row['payback_h']:.3g}", f"{100 * row['storage_hit_rate']:.2f}", bar(row["hit_rate"], 20), ", ".join(notes),
         ])  # fmt: skip
     columns = (
         Column("PAGES", right=True), Column("POOL", right=True), Column("HIT L1+L2 %", right=True), Column("+-", right=True, keep=4),
-        Column("TO CEILING", right=True), Column("PAYBACK h", right=True, keep=2), Column("CURVE", keep=3), Column("NOTE", keep=1),
+        Column("TO CEILING", right=True), Column("PAYBACK h", right=True, keep=2), Column("HIT L3 %", right=True), Column("CURVE", keep=3),
+        Column("NOTE", keep=1),
     )  # fmt: skip
-    return Table(columns, rows)
+    left_out = {*(() if drawn else ("CURVE",)), *(() if data["tiers"]["storage"] else ("HIT L3 %",))}
+    kept = [i for i, column in enumerate(columns) if column.title not in left_out]
+    return Table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
 
 
 def steps_table(data: dict[str, Any]) -> Table:
@@ -90,7 +117,7 @@ def steps_table(data: dict[str, Any]) -> Table:
         if step["pages"] == data["choice"]["pages"]:
             state += ", chosen"
         if trial is None:
-            rows.append([f"{index}/{len(data['steps'])}", format_count(step["pages"]), None, _percent(step["predicted_hit_rate"]), None, None, None, None, None, f"failed: {step['reason']}"])  # fmt: skip
+            rows.append([f"{index}/{len(data['steps'])}", format_count(step["pages"]), None, _percent(step["predicted_hit_rate"]), None, None, None, None, None, None, f"failed: {step['reason']}"])  # fmt: skip
             continue
         memory = trial["memory"] or {}
         huge = memory.get("huge_bytes")
@@ -99,12 +126,13 @@ def steps_table(data: dict[str, Any]) -> Table:
             f"{index}/{len(data['steps'])}", format_count(step["pages"]), format_bytes(trial["n_bytes"]), _percent(step["predicted_hit_rate"]),
             _percent(step["measured_hit_rate"]), None if huge is None else f"{100 * huge / max(1, trial['n_bytes']):.0f} %", format_seconds(made),
             None if trial["restore_bytes_per_s"] is None else format_rate(trial["restore_bytes_per_s"]),
+            None if trial["restore_p50_s"] is None else format_seconds(trial["restore_p50_s"]),
             None if trial["restore_p99_s"] is None else format_seconds(trial["restore_p99_s"]), state,
         ])  # fmt: skip
     columns = (
         Column("STEP"), Column("PAGES", right=True), Column("POOL", right=True, keep=1), Column("PREDICTED", right=True),
         Column("MEASURED", right=True), Column("HUGE", right=True, keep=3), Column("FILL+REGISTER", right=True, keep=4),
-        Column("RESTORE", right=True, keep=2), Column("P99", right=True, keep=5), Column("STATE"),
+        Column("RESTORE", right=True, keep=2), Column("P50", right=True, keep=6), Column("P99", right=True, keep=5), Column("STATE"),
     )  # fmt: skip
     return Table(columns, rows)
 
@@ -114,17 +142,21 @@ def waterfall_table(data: dict[str, Any]) -> Table:
     rows = [
         [
             row["stage"],
+            format_count(row["host_pages"]),
             format_seconds(row["ttft_modelled_mean_s"]),
             _percent(row["hit_rate"]),
             f"{100 * row['relative']:+.2f} %",
+            None if row["restore_bytes_per_s"] is None else format_rate(row["restore_bytes_per_s"]),
         ]
         for row in data["waterfall"]
     ]
     columns = (
         Column("STAGE"),
+        Column("PAGES", right=True, keep=2),
         Column("TTFT, modelled", right=True),
         Column("HIT", right=True),
         Column("RELATIVE", right=True),
+        Column("RESTORE", right=True, keep=1),
     )
     return Table(columns, rows)
 
@@ -145,7 +177,9 @@ def explanation(data: dict[str, Any]) -> list[str]:
         "It is read from the right: the curves of chat and agent traffic are S-shaped, so the first small step and a knee lie in a desert "
         "before the sessions that come back (docs/facts.md#rejected-knees).",
         "Economics chooses where the prefill is that of the model whose pages are moved (run.compute.model) and restores and filling were "
-        f"measured; here the rule was: {data['choice']['rule']}.",
+        f"measured: the smallest pool whose net gain is within 1 % or the interval of the best; here the rule was: {data['choice']['rule']}.",
+        "Running requests are taken to hold their whole input and output in L1, each its own: shared prefixes make it less. Steps replay "
+        "one request at a time, so they are held to the curve with all of L1.",
         growth_words(curve["growth"], too_short=curve["window_too_short"]),
     ]
 

@@ -6,6 +6,7 @@
     populate   every page touched, by threads on the right nodes' CPUs: only now is the memory had
     verify     the share of huge pages from smaps of this mapping, a sample of pages by node
     register   with the device's driver, in chunks that end where slots end
+    name       of a named file alone: it is whole now, and others may attach
 
 A refused policy, small pages or a refused registration leave a pool that works and says so; memory that cannot be had, and a
 device that is gone, are errors. After an error nothing stays mapped, registered, open or named. docs/facts.md#huge-pages.
@@ -24,22 +25,25 @@ from numpy.typing import NDArray
 
 from hicachectl.errors import InvariantBroken
 from hicachectl.runtime.memory.address_range import AddressRange
+from hicachectl.runtime.memory.asked import asked_of
+from hicachectl.runtime.memory.attaching import Source, obtain_shared
+from hicachectl.runtime.memory.binding import bind_step, require_room_on_nodes
 from hicachectl.runtime.memory.live import LIVE, LiveRegistrations
 from hicachectl.runtime.memory.making import (
+    Obtained,
     advise_step,
-    bind_step,
+    name_step,
     obtain,
     populate_step,
     register_step,
-    require_room_on_nodes,
     verify_step,
 )
 from hicachectl.runtime.memory.register import NoRegistrar, Refusal, Registrar, Registration
 from hicachectl.runtime.memory.spec import MappingSpec
-from hicachectl.runtime.memory.steps import MappingReport, Step
-from hicachectl.runtime.memory.syscalls import LinuxCalls, MemoryCalls
+from hicachectl.runtime.memory.steps import MappingReport, Step, StepState
+from hicachectl.runtime.memory.syscalls import MemoryCalls, PoolCalls
 
-__all__ = ["Mapping", "MappingSpec", "Step", "map_memory", "reserve"]
+__all__ = ["NOBODY_REGISTERS", "Mapping", "MappingSpec", "Step", "attach_memory", "map_memory", "reserve"]
 
 NOBODY_REGISTERS = NoRegistrar("no device asked for it")
 
@@ -103,7 +107,7 @@ def reserve(n_bytes: int, *, calls: MemoryCalls | None = None) -> Mapping:
 
     Nothing is populated: pages come when they are touched. Raises CapacityError when the kernel refuses the range.
     """
-    calls = LinuxCalls() if calls is None else calls
+    calls = PoolCalls() if calls is None else calls
     spec = MappingSpec()
     got = obtain(calls, n_bytes, spec)
     try:
@@ -131,14 +135,48 @@ def map_memory(
     UsageError for a place that is no tmpfs, PermissionDenied for one that may not be written, HostError for memory the hardware
     reports broken or a registration refused that must be, Vanished when the device is gone.
     """
-    calls = LinuxCalls() if calls is None else calls
-    timed = _Timed(clock)
-    registration: Registration | None = None
+    calls = PoolCalls() if calls is None else calls
+    timed = _Timed(clock, asked_of(n_bytes, spec, registrar))
     got = timed.run(lambda: obtain(calls, n_bytes, spec), lambda got: got.step)
+    return _filled(calls, got, spec, timed, registrar, live)
+
+
+def attach_memory(
+    source: Source,
+    n_bytes: int,
+    spec: MappingSpec = MappingSpec(),  # noqa: B008 - frozen
+    *,
+    registrar: Registrar | NoRegistrar = NOBODY_REGISTERS,
+    calls: MemoryCalls | None = None,
+    clock: Callable[[], float] = perf_counter,
+    live: LiveRegistrations = LIVE,
+) -> Mapping:
+    """Map the `n_bytes` of shared memory that another process made, and register them for this one.
+
+    `source` is the path of its file or a descriptor of its memfd; of `spec` count huge, n_threads, label and what concerns
+    registration. Steps and errors are those of `map_memory` and of `attaching.obtain_shared`. Its file is neither cut nor
+    removed; the memory lives until the last process that maps it lets go.
+    """
+    calls = PoolCalls() if calls is None else calls
+    timed = _Timed(clock, asked_of(n_bytes, spec, registrar, source=source))
+    got, spec = timed.run(lambda: obtain_shared(calls, source, n_bytes, spec), lambda found: found[0].step)
+    return _filled(calls, got, spec, timed, registrar, live)
+
+
+def _filled(
+    calls: MemoryCalls,
+    got: Obtained,
+    spec: MappingSpec,
+    timed: _Timed,
+    registrar: Registrar | NoRegistrar,
+    live: LiveRegistrations,
+) -> Mapping:
+    """Take the steps after the first one."""
+    registration: Registration | None = None
     try:
-        bound = timed.run(lambda: bind_step(calls, got, spec), _itself)
+        bound = timed.run(lambda: _bound(calls, got, spec), _itself)
         if bound.ok:
-            require_room_on_nodes(calls, got, spec)
+            require_room_on_nodes(calls, got.mapped_bytes, spec)
         timed.run(lambda: advise_step(calls, got, spec), _itself)
         timed.run(lambda: populate_step(calls, got, spec), _itself)
         seen = timed.run(lambda: verify_step(calls, got, spec), lambda seen: seen.step)
@@ -149,12 +187,14 @@ def map_memory(
             got.range.before_release(partial(_let_go, registration, live))
             live.hold(registration)
         timed.run(lambda: register_step(calls, got, spec, registrar, registration, refused), _itself)
+        if spec.has_name:
+            timed.run(lambda: name_step(got, spec, live), _itself)
         ranges = () if registration is None else registration.ranges
         if registration is not None and not ranges:
             live.drop(registration)
         report = MappingReport(
             kind=spec.kind.value,
-            n_bytes=n_bytes,
+            n_bytes=got.n_bytes,
             mapped_bytes=got.mapped_bytes,
             huge_page_bytes=got.huge_bytes,
             steps=tuple(timed.steps),
@@ -171,20 +211,29 @@ def map_memory(
         raise
 
 
+def _bound(calls: MemoryCalls, got: Obtained, spec: MappingSpec) -> Step:
+    if not got.attached:
+        return bind_step(calls, got.range.address, got.mapped_bytes, spec)
+    reason = "the pages are there: the process that made them placed them"
+    return Step("bind", StepState.SKIPPED, f"skipped: {reason}", reason)
+
+
 _T = TypeVar("_T")
 
 
 class _Timed:
-    """Runs steps and keeps what they got, each with the time it took."""
+    """Runs steps and keeps what they got, each with the time it took and what was asked of it."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], asked: dict[str, str]) -> None:
         self._clock = clock
+        self._asked = asked
         self.steps: list[Step] = []
 
     def run(self, act: Callable[[], _T], step_of: Callable[[_T], Step]) -> _T:
         began = self._clock()
         got = act()
-        self.steps.append(replace(step_of(got), wall_s=self._clock() - began))
+        step = step_of(got)
+        self.steps.append(replace(step, wall_s=self._clock() - began, asked=self._asked.get(step.name, "")))
         return got
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from hicachectl.errors import Unsupported, UsageError
 from hicachectl.runtime.replay.request import Blocks
 
-__all__ = ["Fields", "open_bytes", "read_lines"]
+__all__ = ["MAX_LINE_BYTES", "Fields", "open_bytes", "parse_line", "read_lines"]
 
 MAX_LINE_BYTES = 256 << 20  # the longest line of the recorded session traces is 4 MB; past this it is not such a file
 _MAGIC = ((b"\x1f\x8b", "gzip"), (b"\xfd7zXZ\x00", "xz"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"BZh", "bzip2"))
@@ -153,7 +153,7 @@ def read_lines(path: Path) -> Iterator[Fields]:
             if not raw:
                 return
             number += 1
-            yield Fields(_parse(raw, path, number), path, number)
+            yield parse_line(raw, path, number)
 
 
 @contextmanager
@@ -161,6 +161,11 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
     """Open a trace that is not JSON lines, unpacked. Raises UsageError as `read_lines` does for a path or stream that cannot be read."""
     with _opened(path) as (file, kind), _damage(path, 1, kind):
         yield file
+
+
+def parse_line(raw: bytes, path: Path, number: int) -> Fields:
+    """Read one line as an object. Pure. Raises UsageError (file:line) for what is not one JSON object."""
+    return Fields(_parse(raw, path, number), path, number)
 
 
 def _parse(raw: bytes, path: Path, number: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ and left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -24,9 +24,10 @@ from hicachectl.runtime.replay.lines import open_bytes
 from hicachectl.runtime.replay.notes import Notes
 from hicachectl.runtime.replay.request import Blocks, TraceRequest
 
-__all__ = ["LOG_BLOCK_TOKENS", "has_logged_requests", "read_request_log"]
+__all__ = ["HOW_TO_LOG", "LOG_BLOCK_TOKENS", "LoggedRequests", "has_logged_requests", "read_request_log"]
 
 LOG_BLOCK_TOKENS = 64
+HOW_TO_LOG = "vLLM: --enable-log-requests at DEBUG; SGLang: --log-requests --log-requests-level 3"
 _LOOKED_AT_LINES = 20_000
 _REQUEST = (
     (re.compile(r"(?:Received request|Request) \S+(?: details)?: "), "prompt_token_ids: ["),
@@ -51,31 +52,40 @@ def has_logged_requests(path: Path) -> bool:
 def read_request_log(path: Path, notes: Notes) -> Iterator[TraceRequest]:
     """Read the requests in the order of the log. Keeps one entry a block. Raises UsageError where none has its ids."""
     numbers: dict[tuple[int, bytes], int] = {}
-    index = 0
-    first_s: float | None = None
-    now = 0.0
+    logged = LoggedRequests(notes, lambda tokens: _blocks(tokens, numbers))
     with open_bytes(path) as file:
         for n, raw in enumerate(file, start=1):
-            line = raw.decode("utf-8", errors="replace")
-            found = _ids_in(line)
-            if found is None:
-                continue
-            if not found:
-                notes.count(
-                    "requests were logged with their token ids cut short or missing, and are left out", f"{path}:{n}"
-                )
-                continue
-            at = _seconds(line)
-            if at is not None:
-                first_s = at if first_s is None else first_s
-                now = max(now, at - first_s)
-            yield TraceRequest(index, now, len(found), 0, _blocks(found, numbers))
-            index += 1
-    if not index:
-        raise UsageError(
-            "no logged request has its token ids", where=str(path),
-            hint="vLLM: --enable-log-requests at DEBUG; SGLang: --log-requests --log-requests-level 3",
-        )  # fmt: skip
+            request = logged.take(raw.decode("utf-8", errors="replace"), f"{path}:{n}")
+            if request is not None:
+                yield request
+    if not logged.n_requests:
+        raise UsageError("no logged request has its token ids", where=str(path), hint=HOW_TO_LOG)
+
+
+class LoggedRequests:
+    """Takes the lines of a log one by one; `blocks` names the blocks of a prompt's token ids."""
+
+    def __init__(self, notes: Notes, blocks: Callable[[list[int]], Blocks]) -> None:
+        self.n_requests = 0
+        self._notes = notes
+        self._blocks = blocks
+        self._first_s: float | None = None
+        self._now_s = 0.0
+
+    def take(self, line: str, where: str) -> TraceRequest | None:
+        """Return the request of a line, None where it logs none. Notes one whose ids are cut short."""
+        found = _ids_in(line)
+        if found is None:
+            return None
+        if not found:
+            self._notes.count("requests were logged with their token ids cut short or missing, and are left out", where)
+            return None
+        at = _seconds(line)
+        if at is not None:
+            self._first_s = at if self._first_s is None else self._first_s
+            self._now_s = max(self._now_s, at - self._first_s)
+        self.n_requests += 1
+        return TraceRequest(self.n_requests - 1, self._now_s, len(found), 0, self._blocks(found))
 
 
 def _ids_in(line: str) -> list[int] | None:

@@ -24,7 +24,15 @@ from hicachectl.errors import Unsupported, UsageError
 from hicachectl.runtime.replay.lines import Fields
 from hicachectl.runtime.replay.request import Trace, TraceRequest
 
-__all__ = ["HEADER_KEYS", "header_block_tokens", "read_trace1", "write_trace"]
+__all__ = [
+    "HEADER_KEYS",
+    "Trace1Lines",
+    "header_block_tokens",
+    "read_trace1",
+    "trace1_header",
+    "trace1_line",
+    "write_trace",
+]
 
 HEADER_KEYS = ("trace", "block_tokens", "scope")
 _HEADER_EXTRA = ("partial_blocks", "repeated_ids")
@@ -47,31 +55,46 @@ def header_block_tokens(header: Fields) -> int:
 def read_trace1(lines: Iterable[Fields]) -> Iterator[TraceRequest]:
     """Read a trace/1 file; sessions are numbered in order of first appearance. Raises UsageError (file:line)."""
     lines = iter(lines)
-    header = next(lines)
-    block_tokens = header_block_tokens(header)
-    local = header.values["scope"] == "local"
-    partial = header.flag("partial_blocks", default=True)
-    repeats = header.flag("repeated_ids", default=False)
-    numbers: dict[str, int] = {}
-    for index, line in enumerate(lines):
+    read = Trace1Lines(next(lines))
+    for line in lines:
+        yield read.take(line)
+
+
+class Trace1Lines:
+    """Takes the lines of a trace/1 one by one, after its header. Raises UsageError (file:line) for a broken header."""
+
+    def __init__(self, header: Fields) -> None:
+        self.block_tokens = header_block_tokens(header)
+        self.local = header.values["scope"] == "local"
+        self.partial = header.flag("partial_blocks", default=True)
+        self._repeats = header.flag("repeated_ids", default=False)
+        self._numbers: dict[str, int] = {}
+        self._index = 0
+
+    def take(self, line: Fields) -> TraceRequest:
+        """Return the request of a line. Raises UsageError (file:line)."""
         line.check_keys(_REQUEST_KEYS, _REQUEST_EXTRA)
         n_input = line.count("input_tokens")
         session = line.text("session") if "session" in line.values else None
-        if local and session is None:
+        if self.local and session is None:
             line.refuse("key 'session' is missing", "the header says that ids are local to a session")
-        rule = f"input_tokens {n_input} in {'' if partial else 'whole '}blocks of {block_tokens}"
-        n_blocks = -(-n_input // block_tokens) if partial else n_input // block_tokens
-        yield TraceRequest(
-            index=index,
+        size = self.block_tokens
+        rule = f"input_tokens {n_input} in {'' if self.partial else 'whole '}blocks of {size}"
+        n_blocks = -(-n_input // size) if self.partial else n_input // size
+        numbers = self._numbers
+        request = TraceRequest(
+            index=self._index,
             time_s=line.seconds("time_s"),
             input_tokens=n_input,
             output_tokens=line.count("output_tokens"),
-            blocks=line.ids("blocks", n_blocks=n_blocks, count_rule=rule, repeats=repeats),
-            scope=numbers.setdefault(session, len(numbers) + 1) if local and session is not None else 0,
+            blocks=line.ids("blocks", n_blocks=n_blocks, count_rule=rule, repeats=self._repeats),
+            scope=numbers.setdefault(session, len(numbers) + 1) if self.local and session is not None else 0,
             session=session,
             turn=line.count("turn", least=1) if "turn" in line.values else None,
             kind=line.text("kind") if "kind" in line.values else None,
         )
+        self._index += 1
+        return request
 
 
 def write_trace(trace: Trace, path: str | Path) -> int:
@@ -82,21 +105,20 @@ def write_trace(trace: Trace, path: str | Path) -> int:
     """
     path = Path(path)
     info = trace.info()
-    header = {
-        "trace": 1,
-        "block_tokens": info.block_tokens,
-        "scope": "local" if info.scopes else "global",
-        "partial_blocks": info.names_partial_blocks,
-        "repeated_ids": any(len(set(request.blocks.tolist())) != len(request.blocks) for request in trace),
-    }
+    header = trace1_header(
+        info.block_tokens,
+        local=info.scopes > 0,
+        partial=info.names_partial_blocks,
+        repeats=any(len(set(request.blocks.tolist())) != len(request.blocks) for request in trace),
+    )
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     n = 0
     try:
         try:
             with temporary.open("xb") as raw, _packed(raw, path.suffix) as file:
-                file.write(_line(header))
+                file.write(header)
                 for request in trace:
-                    file.write(_line(_as_object(request, local=info.scopes > 0)))
+                    file.write(trace1_line(request, local=info.scopes > 0))
                     n += 1
             temporary.replace(path)
         finally:
@@ -106,18 +128,29 @@ def write_trace(trace: Trace, path: str | Path) -> int:
     return n
 
 
-def _as_object(request: TraceRequest, *, local: bool) -> dict[str, object]:
+def trace1_header(block_tokens: int, *, local: bool = False, partial: bool = True, repeats: bool = False) -> bytes:
+    """Return the first line of a trace/1. Pure."""
+    scope = "local" if local else "global"
+    return _line(
+        {"trace": 1, "block_tokens": block_tokens, "scope": scope, "partial_blocks": partial, "repeated_ids": repeats}
+    )
+
+
+def trace1_line(request: TraceRequest, *, local: bool = False) -> bytes:
+    """Return the line of one request. Pure."""
     session = request.session
     if local and session is None:
         session = str(request.scope)
     named = {"session": session, "turn": request.turn, "kind": request.kind}
-    return {
-        "time_s": request.time_s,
-        "input_tokens": request.input_tokens,
-        "output_tokens": request.output_tokens,
-        "blocks": request.blocks.tolist(),
-        **{key: value for key, value in named.items() if value is not None},
-    }
+    return _line(
+        {
+            "time_s": request.time_s,
+            "input_tokens": request.input_tokens,
+            "output_tokens": request.output_tokens,
+            "blocks": request.blocks.tolist(),
+            **{key: value for key, value in named.items() if value is not None},
+        }
+    )
 
 
 def _line(value: object) -> bytes:

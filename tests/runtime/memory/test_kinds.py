@@ -15,9 +15,10 @@ from hicachectl.runtime.memory.kinds import (
     huge_setting,
     read_hugetlb,
     require_hugetlb,
+    small_pages_reason,
 )
 from hicachectl.runtime.memory.making import mapped_size
-from hicachectl.runtime.memory.syscalls import LinuxCalls
+from hicachectl.runtime.memory.syscalls import PoolCalls
 
 
 def test_the_huge_page_is_what_the_kernel_says_and_else_what_a_page_of_entries_spans() -> None:
@@ -62,7 +63,7 @@ def test_a_host_without_a_pool_of_that_page_size_says_so() -> None:
 
 
 def test_on_an_unknown_architecture_numa_calls_are_refused_not_guessed() -> None:
-    calls = LinuxCalls(machine="m68k")
+    calls = PoolCalls(machine="m68k")
     for act in (lambda: calls.bind(0, 1, 2, (0,)), lambda: calls.policy_of(0), lambda: calls.nodes_of([0])):
         with pytest.raises(OSError, match="m68k") as caught:
             act()  # type: ignore[no-untyped-call]
@@ -70,7 +71,7 @@ def test_on_an_unknown_architecture_numa_calls_are_refused_not_guessed() -> None
 
 
 def test_a_touch_of_memory_that_is_not_there_is_refused_and_not_killed() -> None:
-    calls = LinuxCalls()
+    calls = PoolCalls()
     at = calls.reserve(1 << 20)
     try:
         with pytest.raises(OSError, match="touch") as caught:
@@ -81,7 +82,7 @@ def test_a_touch_of_memory_that_is_not_there_is_refused_and_not_killed() -> None
 
 
 def test_a_touch_populates_and_writes_zeros() -> None:
-    calls = LinuxCalls()
+    calls = PoolCalls()
     at = calls.reserve(1 << 20)
     try:
         calls.place(at, 1 << 20, None, None)
@@ -93,7 +94,32 @@ def test_a_touch_populates_and_writes_zeros() -> None:
 
 
 def test_a_file_that_cannot_be_made_long_leaves_no_name() -> None:
-    path = f"/dev/shm/hicachectl-long-{os.getpid()}"
+    before, open_before = os.listdir("/dev/shm"), os.listdir("/proc/self/fd")
     with pytest.raises(OSError, match="Invalid argument"):
-        LinuxCalls().file(path, -1, named=True)
-    assert not os.path.exists(path)
+        PoolCalls().file("/dev/shm", -1)
+    assert os.listdir("/dev/shm") == before
+    assert os.listdir("/proc/self/fd") == open_before
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "shmem", "mount", "said"),
+    [
+        (Kind.MEMFD, None, "never", "never", "shmem_enabled is never"),
+        (Kind.MEMFD, None, "advise", "never", None),
+        (Kind.MEMFD, None, "deny", "always", "shmem_enabled is deny"),
+        (Kind.TMPFS, "/dev/shm/x", "advise", "never", "the mount of /dev/shm/x has huge=never"),
+        (Kind.TMPFS, "/dev/shm", "never", "advise", None),
+        (Kind.TMPFS, "/dev/shm", "never", "within_size", None),
+        (Kind.TMPFS, "/dev/shm", "deny", "always", "shmem_enabled is deny"),
+        (Kind.TMPFS, "/dev/shm", "force", "never", None),
+    ],
+)
+def test_a_shared_kind_says_beforehand_which_setting_leaves_it_with_small_pages(
+    kind: Kind, path: str | None, shmem: str, mount: str, said: str | None
+) -> None:
+    kernel = FakeKernel()
+    thp = "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
+    kernel.files[thp] = "always within_size advise never deny force\n".replace(shmem, f"[{shmem}]")
+    kernel.files["/proc/self/mountinfo"] = kernel.files["/proc/self/mountinfo"].replace("huge=never", f"huge={mount}")
+    reason = small_pages_reason(kernel, kind, path)
+    assert reason is None if said is None else said in str(reason)

@@ -11,6 +11,8 @@ import pytest
 from hicachectl.errors import UsageError
 from hicachectl.runtime.events import BlockStored, EventBatch
 from hicachectl.runtime.replay.workload import open_trace
+from hicachectl.tuning.sizing.curve import curve_of
+from hicachectl.tuning.sizing.window import window_of
 
 SIZE = 16
 
@@ -107,3 +109,15 @@ def test_a_stream_cut_short_is_refused(tmp_path: Path) -> None:
     whole = msgpack.packb([0.0, [stored([1])]])
     with pytest.raises(UsageError, match="cut short"):
         requests(write(tmp_path, whole, whole[:-3]))
+
+
+def test_a_path_stored_again_with_its_true_beginning_keeps_ids_that_name_prefixes(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        [0.0, [stored([5, 6], 4)]],
+        [10.0, [stored([3, 4])]],
+        [20.0, [stored([5, 6], 4)]],
+        [30.0, [stored([7, 8], 6)]],
+    )
+    assert requests(path) == [[0, 1], [2, 3], [2, 3, 4, 5], [2, 3, 4, 5, 6, 7]]
+    assert curve_of(window_of(open_trace(path), SIZE)).at(100) == 6

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,11 @@ from shared_data import shared_path
 from hicachectl.errors import CapacityError, UsageError
 from hicachectl.runtime.replay.workload import open_trace
 from hicachectl.tuning.sizing.curve import curve_of
-from hicachectl.tuning.sizing.plateau import Bound, Costs, Levels, Limits, Rule, choose, payback_h
+from hicachectl.tuning.sizing.economics import Costs, payback_h, saved_s_per_h
+from hicachectl.tuning.sizing.extents import runs_of
+from hicachectl.tuning.sizing.levels import Levels
+from hicachectl.tuning.sizing.plateau import Bound, Limits, Rule, choose
+from hicachectl.tuning.sizing.restorable import paying_hits
 from hicachectl.tuning.sizing.window import window_of
 from hicachectl.units import GIB
 
@@ -64,10 +69,16 @@ def test_knees_and_first_small_steps_stop_in_the_desert_of_an_s_shaped_curve() -
 
 @pytest.mark.shared
 @pytest.mark.parametrize(
-    ("trace", "rule_loses"),
-    [("mooncake-fast25/conversation_trace.jsonl.gz", 30.0), ("mooncake-fast25/synthetic_trace.jsonl.gz", 50.0)],
+    ("trace", "log_loses", "linear_loses", "within_a_point", "first_small"),
+    [
+        ("mooncake-fast25/conversation_trace.jsonl.gz", 30.0, 3.5, 52_882, 500),
+        ("mooncake-fast25/synthetic_trace.jsonl.gz", 50.0, 20.0, 32_887, None),
+        ("kv-cache-tester/sessions_first100.jsonl.xz", 3.0, 3.5, 109_677, 128_000),
+    ],
 )
-def test_knees_lose_points_on_recorded_traces_and_the_rule_loses_one(trace: str, rule_loses: float) -> None:
+def test_knees_lose_points_on_recorded_traces_and_the_rule_loses_one(
+    trace: str, log_loses: float, linear_loses: float, within_a_point: int, first_small: int | None
+) -> None:
     opened = open_trace(shared_path(f"traces/{trace}"))
     curve = curve_of(window_of(opened, opened.block_tokens))
     lost = {
@@ -75,11 +86,21 @@ def test_knees_lose_points_on_recorded_traces_and_the_rule_loses_one(trace: str,
         "linear knee": 100 * (curve.rate() - curve.rate(kneedle(curve.hits))),
         "one point": 100 * (curve.rate() - curve.rate(curve.smallest_within(1.0))),
     }
-    assert lost["log knee"] > rule_loses
-    assert lost["linear knee"] > 3.5
+    assert lost["log knee"] > log_loses
+    assert lost["linear knee"] > linear_loses
     assert lost["one point"] <= 1.0
-    if "conversation" in trace:
-        assert first_small_step(curve.hits, curve.total, 500) == 500
+    assert curve.smallest_within(1.0) == within_a_point
+    if first_small is not None:
+        assert first_small_step(curve.hits, curve.total, 500) == first_small
+
+
+@pytest.mark.shared
+def test_where_a_knee_lies_hangs_on_the_grid_the_curve_is_drawn_on_and_on_a_sensitivity() -> None:
+    opened = open_trace(shared_path("traces/mooncake-fast25/conversation_trace.jsonl.gz"))
+    curve = curve_of(window_of(opened, opened.block_tokens))
+    assert 35_000 < kneedle(curve.hits, points=200) < 40_000
+    assert kneedle(curve.hits, points=3200) < 1_000
+    assert kneedle(curve.hits, sensitivity=5.0) > kneedle(curve.hits) + 5_000
 
 
 def test_an_exclusive_host_pool_is_smaller_by_what_l1_holds_and_an_inclusive_one_is_not() -> None:
@@ -155,7 +176,9 @@ def test_a_restore_that_costs_as_much_as_computing_earns_nothing() -> None:
 @pytest.mark.shared
 def test_payback_of_each_doubling_is_the_one_worked_by_hand() -> None:
     opened = open_trace(shared_path("traces/mooncake-fast25/conversation_trace.jsonl.gz"))
-    curve = curve_of(window_of(opened, opened.block_tokens))
+    window = window_of(opened, opened.block_tokens)
+    runs = runs_of(window)
+    curve = curve_of(window, runs=runs)
     held = Levels(curve.hits, curve.total, device_pages=0)
     page_bytes = 512 * 128 * 1024  # 128 KiB a token
     tokens_per_h = 144_793_823 / 3537 * 3600
@@ -165,6 +188,11 @@ def test_payback_of_each_doubling_is_the_one_worked_by_hand() -> None:
     hours = [payback_h(held, costs, page_bytes, a, b) for a, b in itertools.pairwise(steps)]
     assert gains == pytest.approx([591, 484, 190, 42], rel=0.03)
     assert hours == pytest.approx([0.21, 0.52, 2.6, 24], rel=0.05)
+    # weighted by the length of restores: one page changes nothing, 3,072 tokens leave out the shared first pages
+    for crossover, share in ((1, pytest.approx(1.0)), (6, pytest.approx(0.889, abs=0.001))):
+        long = replace(held, paying=paying_hits(runs, 0, crossover, len(curve.hits)))
+        assert saved_s_per_h(long, costs)[64_000] / saved_s_per_h(held, costs)[64_000] == share
+    assert payback_h(long, costs, page_bytes, 8_000, 16_000) == pytest.approx(0.21, rel=0.05)
 
 
 def test_a_step_that_gains_nothing_never_pays_back() -> None:

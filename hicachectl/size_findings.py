@@ -1,0 +1,63 @@
+"""What a sizing says beside its numbers: findings, and the exit code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hicachectl.envelope import Diagnostic, Severity
+from hicachectl.errors import ExitCode
+
+if TYPE_CHECKING:
+    from hicachectl.tuning.sizing.prediction import Prediction
+    from hicachectl.tuning.sizing.steps import Climbed
+
+__all__ = ["size_exit_code", "size_findings"]
+
+
+def size_exit_code(climbed: Climbed, *, predict_only: bool) -> ExitCode:
+    """Return 0 where the steps were made or none was asked for, else the code of a sizing without an answer. Pure."""
+    from hicachectl.tuning.sizing.step_rules import Ended
+
+    if predict_only or climbed.ended in (Ended.CONFIRMED, Ended.NOT_CONFIRMED, Ended.NO_STEPS):
+        return ExitCode.OK
+    return ExitCode.NO_RESULT
+
+
+def size_findings(prediction: Prediction, climbed: Climbed) -> list[Diagnostic]:
+    """Name what the steps and the window say about the size found. Pure."""
+    from hicachectl.tuning.sizing.step_rules import Ended
+
+    found = []
+    if prediction.sure.too_short:
+        before, after = (grown.plateau_pages for grown in prediction.sure.growth[-2:])
+        found.append(
+            Diagnostic(
+                "HC-WINDOW-SHORT", Severity.NOTE,
+                f"the plateau is a lower bound: it moved from {before} to {after} pages over the last quarter of the requests",
+                subject="growth", hint="record a longer window of the same traffic",
+            )
+        )  # fmt: skip
+    for step in climbed.steps:
+        if step.trial is None:
+            text = f"the step of {step.pages} pages failed: {step.reason}"
+        elif not step.trial.is_resident:
+            text = f"of the pool of {step.pages} pages only a part was resident"
+        elif not step.holds:
+            named = step.assumption or "none of the known assumptions is broken"
+            text = f"the step of {step.pages} pages hit {step.trial.hit_pages} pages, predicted {step.predicted_hits}: {named}"
+        else:
+            continue
+        hint = (
+            "free memory or give a smaller --max-bytes"
+            if step.trial is None
+            else "look at failures and dropped pages of that step"
+        )
+        found.append(Diagnostic("HC-SIZE-STEP", Severity.WARN, text, subject="steps", hint=hint))
+    if climbed.ended is Ended.TIME:
+        found.append(
+            Diagnostic(
+                "HC-SIZE-STEP", Severity.WARN, "the time budget ended the steps before the plateau was confirmed",
+                subject="steps", hint="hicachectl tune size --resume with the same options goes on",
+            )
+        )  # fmt: skip
+    return found

@@ -1,0 +1,307 @@
+"""One sizing: from the effective configuration to a prediction, the steps on real pools, and the configuration file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from hicachectl.context import Context
+from hicachectl.errors import UsageError
+from hicachectl.size_tiers import is_exclusive, storage_pages_of
+
+if TYPE_CHECKING:
+    from hicachectl.config import Effective
+    from hicachectl.run_plan import RunPlan
+    from hicachectl.runtime.replay.driver import ReplayConfig
+    from hicachectl.runtime.replay.record import Recorder
+    from hicachectl.tuning.sizing.economics import Costs
+    from hicachectl.tuning.sizing.pool_costs import PoolCosts
+    from hicachectl.tuning.sizing.pool_trials import PoolTrials
+    from hicachectl.tuning.sizing.prediction import Prediction
+    from hicachectl.tuning.sizing.size_journal import SizeJournal
+    from hicachectl.tuning.sizing.stages import Stage
+    from hicachectl.tuning.sizing.steps import Climbed, Step
+    from hicachectl.tuning.sizing.trial import Trial
+
+__all__ = ["NO_STEPS", "Done", "Sizing", "last_good"]
+
+NO_STEPS = "none"
+_FOUND = {"steps", "chosen", "bound", "rule", "reason"}
+"""Of what a run records as asked: what it found itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a run that is continued had finished: trials as recorded, of steps by pages and of replays beside them by name."""
+
+    steps: dict[int, Any]
+    stages: dict[str, Any]
+
+
+class Sizing:
+    """One sizing: what is replayed and on what, from the effective configuration."""
+
+    def __init__(
+        self, cli: Context, effective: Effective, max_bytes: str | None, steps: str, points: float, concurrency: int, ranks: int, shared: bool,
+        *, l2: str = "inclusive", l3: str | None = None,
+    ) -> None:  # fmt: skip
+        from hicachectl.run_plan import plan_run
+        from hicachectl.runtime.keytable import table_bytes
+        from hicachectl.runtime.transfer.device import device_type
+        from hicachectl.tuning.host.memory import read_memory
+        from hicachectl.tuning.sizing.budget import budget_of
+        from hicachectl.units import parse_size
+
+        self.cli, self.effective, self.steps_text = cli, effective, steps
+        self._began_s = monotonic()
+        self.points, self.concurrency, self.ranks, self.shared = points, concurrency, ranks, shared
+        self.exclusive = is_exclusive(l2)
+        wanted = effective.run.model_copy(update={"host_slots": 0, "storage_path": None})
+        self.plan: RunPlan = plan_run(wanted)
+        self.base = self.plan.replay
+        self.storage_pages = storage_pages_of(l3, self.base.geometry.page_bytes)
+        self.root = cli.host_root()
+        self.device_pages = self.base.device_slots or self.plan.longest_pages
+        on_host = self.device_pages * self.base.geometry.page_bytes if device_type(self.base.device) == "cpu" else 0
+        taken = on_host + table_bytes(effective.run.seen_keys)
+        limit = None if max_bytes is None else parse_size(max_bytes, where="--max-bytes")
+        self._taken_bytes, self._max_bytes = taken, limit
+        self.budget = budget_of(read_memory(self.root), taken_bytes=taken, max_bytes=limit)
+
+    def predict(self) -> Prediction:
+        """Read the trace, and choose."""
+        from hicachectl.tuning.sizing.prediction import predict
+
+        plan = self.plan
+        with self.cli.progress("curve"):
+            return predict(
+                plan.trace, plan.info, self.base, self.budget, device_pages=self.device_pages,
+                longest_pages=plan.longest_pages, points=self.points, concurrency=self.concurrency,
+                exclusive=self.exclusive, storage_pages=self.storage_pages, steps=self._asked_sizes(),
+            )  # fmt: skip
+
+    def journal(self, prediction: Prediction, state: Path, *, resume: bool) -> tuple[Prediction, SizeJournal, Done]:
+        """Begin a record, or take up the last one: its sizes, and the trials that it holds.
+
+        Free memory differs from hour to hour, so the sizes of a run that goes on are those it began with. Raises UsageError
+        where it asked for something else.
+        """
+        from hicachectl.tuning.sizing.size_journal import SizeJournal, read_size_journal
+
+        asked = self._asked(prediction)
+        if not resume:
+            journal = SizeJournal.begin(state, asked)
+            self.cli.subject = journal.id
+            return prediction, journal, Done({}, {})
+        records = read_size_journal(state)
+        differs = sorted(key for key in asked if records.asked.get(key) != asked[key] and key not in _FOUND)
+        if differs:
+            raise UsageError(
+                f"{records.id} asked for something else: {', '.join(differs)}",
+                where=str(records.folder),
+                hint="give the options of that run, or start a new one without --resume",
+            )
+        cut = f", {records.cut} pages was cut short" if records.cut is not None else ""
+        self.cli.note(f"going on with {records.id}: {len(records.done)} steps are done{cut}")
+        self.cli.subject = records.id
+        from hicachectl.tuning.sizing.plateau import Bound, Rule
+
+        was, pages = records.asked, records.asked["chosen"]
+        choice = replace(
+            prediction.choice, host_pages=pages, bound=Bound(was["bound"]), rule=Rule(was["rule"]), reason=was["reason"],
+            rate=prediction.levels.rate(pages),
+        )  # fmt: skip
+        began_with = replace(prediction, choice=choice, sizes=tuple(records.asked["steps"]))
+        return began_with, SizeJournal(records.id, records.folder), Done(records.done, records.stages)
+
+    def climb(
+        self, prediction: Prediction, journal: SizeJournal, done: dict[int, Any], *, time_budget_s: float | None = None
+    ) -> Climbed:
+        """Try the sizes on real pools. L1 alone comes first, so that every gain has its base."""
+        from hicachectl.tuning.sizing.prediction import assumption_of
+        from hicachectl.tuning.sizing.steps import climb
+
+        sizes = (0, *prediction.sizes) if self.steps_text != NO_STEPS and prediction.sizes else ()
+        n_requests = prediction.n_requests
+        error = prediction.error(prediction.choice.host_pages) or 0.0
+        left, before = n_requests * sum(pages not in done for pages in sizes), 0
+        with self.cli.progress("steps", total=max(1, left), unit="requests") as progress:
+            trials = self._trials(done, lambda recorder: progress.update(before + recorder.n_requests))
+
+            def try_size(pages: int) -> Trial:
+                nonlocal before
+                progress.enter(f"{pages} pages" if pages else "L1 alone")
+                before = progress.done
+                return trials.step(pages)
+
+            def tell(step: Step) -> None:
+                if step.trial is not None and progress.kind == "plain":
+                    progress.enter(f"{step.pages} pages hit {100 * step.trial.rate:.2f} %")
+
+            return climb(
+                sizes, prediction.choice.host_pages, try_size=try_size, predict=prediction.hits,
+                total_pages=prediction.curve.total,
+                assume=lambda pages: assumption_of(self.base, self.device_pages, pages, exclusive=self.exclusive),
+                journal=journal, done=done, points=self.points,
+                slack_pages=int((0.01 + 2 * error) * prediction.curve.total), time_budget_s=time_budget_s, tell=tell,
+            )  # fmt: skip
+
+    def beside(
+        self, climbed: Climbed, journal: SizeJournal, done: dict[str, Any], *, time_budget_s: float | None = None
+    ) -> dict[str, Trial | str]:
+        """Make the replays beside the steps: one size again, and what copies and memory pages do."""
+        from hicachectl.tuning.sizing.stages import measure_stages
+
+        if self.steps_text == NO_STEPS or not climbed.steps:
+            return {}
+        before = 0
+        with self.cli.progress("waterfall", unit="requests") as progress:
+            trials = self._trials({}, lambda recorder: progress.update(before + recorder.n_requests))
+
+            def try_stage(stage: Stage, config: ReplayConfig) -> Trial:
+                nonlocal before
+                progress.enter(f"{stage.pages} pages, {stage.name}")
+                before = progress.done
+                return trials.stage(stage, config)
+
+            left = None if time_budget_s is None else time_budget_s - (monotonic() - self._began_s)
+            return measure_stages(
+                self.base, climbed, try_stage=try_stage, journal=journal, done=done, time_budget_s=left
+            )
+
+    def costs(
+        self, prediction: Prediction, climbed: Climbed, again: Trial | str
+    ) -> tuple[PoolCosts, Costs | None, str | None]:
+        """What a GiB of pool and a restore cost in the steps, and why the costs are not known where they are not."""
+        from hicachectl.tuning.sizing.measured_costs import Traffic, costs_of
+        from hicachectl.tuning.sizing.pool_costs import pool_costs
+
+        trials = [step.trial for step in climbed.steps if step.trial is not None]
+        traffic = Traffic(prediction.n_requests, prediction.input_tokens, self.plan.info.span_s)
+        of_pool = pool_costs(trials, traffic.span_s, again)
+        return (of_pool, *costs_of(trials, self.base, traffic, of_pool))
+
+    def by_economics(
+        self, prediction: Prediction, climbed: Climbed, costs: Costs, journal: SizeJournal
+    ) -> tuple[Prediction, Climbed]:
+        """Choose again by what was measured, and try that size too where it was not tried yet."""
+        from hicachectl.tuning.sizing.plateau import choose
+
+        choice = choose(
+            prediction.levels_for(costs), self.base.geometry.page_bytes, points=self.points, costs=costs, limits=prediction.limits,
+            half_interval=prediction.error(None) or 0.0, too_short=prediction.sure.too_short,
+        )  # fmt: skip
+        prediction = replace(prediction, choice=choice)
+        tried = {step.pages: step for step in climbed.steps if step.trial is not None}
+        if not choice.grows or choice.host_pages in tried or self.steps_text != "auto":
+            return prediction, climbed
+        prediction = replace(prediction, sizes=tuple(sorted({*prediction.sizes, choice.host_pages})))
+        again = self.climb(
+            prediction, journal, {pages: asdict(step.trial) for pages, step in tried.items() if step.trial}
+        )
+        steps = tuple(replace(s, resumed=tried[s.pages].resumed) if s.pages in tried else s for s in again.steps)
+        return prediction, replace(again, steps=steps)
+
+    def policies(self, prediction: Prediction) -> list[Any]:
+        """Simulate other policies at the size found: last in the order of attribution."""
+        from hicachectl.tuning.sizing.simulate import Policy, policies_to_compare, simulate
+
+        pages, cache = prediction.choice.host_pages, self.base.cache
+        own = Policy(cache.eviction, cache.write_policy, cache.selective_hits, cache.ghost_entries)
+        wanted = policies_to_compare(own, device_pages=self.device_pages, host_pages=pages)
+        with self.cli.progress("policies", total=len(wanted)) as progress:
+            found = []
+            for policy in wanted:
+                progress.enter(str(policy))
+                found.append(
+                    simulate(
+                        self.plan.trace, policy, page_tokens=self.base.geometry.page_tokens, device_pages=self.device_pages,
+                        host_pages=pages, limit=self.base.limit, info=self.plan.info,
+                    )
+                )  # fmt: skip
+                progress.advance()
+        return found
+
+    def write_config(self, path: Path, prediction: Prediction, climbed: Climbed, journal_id: str) -> None:
+        """Write the settings of the run that reproduces the chosen step."""
+        from hicachectl.size_config import config_text, write_config
+
+        choice = prediction.choice
+        pages = last_good(prediction, climbed)
+        bound = choice.bound.value if pages == choice.host_pages else f"the last good step, {climbed.ended.value}"
+        run = self.effective.run
+        changed: dict[str, tuple[object, str]] = {
+            "run.host_slots": (pages, f"measured, tune size {journal_id}: bound by {bound}"),
+            "run.device_slots": (self.device_pages, "measured, L1 that the size was found with"),
+            "run.storage_path": (None, f"tune size {journal_id} sized without a storage tier"),
+        }
+        if run.trace is not None:
+            changed["run.trace"] = (str(Path(run.trace).resolve()), str(self.effective.origins["run.trace"]))
+        head = f"written by hicachectl tune size, {journal_id}; every value with its origin\n{choice.reason}"
+        write_config(path, config_text(self.effective.settings(), changed, head))
+
+    def _trials(self, done: dict[int, Any], progress: Callable[[Recorder], None]) -> PoolTrials:
+        from hicachectl.tuning.sizing.pool_trials import PoolTrials
+
+        backend = next((trial["backend"] for pages, trial in sorted(done.items()) if pages), None)
+        return PoolTrials(
+            self.plan.trace, self.plan.info, self.base, root=self.root, backend=backend, require_room=self._require_room,
+            progress=progress,
+        )  # fmt: skip
+
+    def _require_room(self, pages: int) -> None:
+        """Look again before memory is taken: it may have gone since the plan. Raises CapacityError."""
+        from hicachectl.errors import CapacityError
+        from hicachectl.tuning.host.memory import read_memory
+        from hicachectl.tuning.sizing.budget import budget_of
+
+        now = budget_of(read_memory(self.root), taken_bytes=self._taken_bytes, max_bytes=self._max_bytes)
+        wanted = pages * self.base.geometry.page_bytes
+        if wanted > now.can_use_bytes:
+            raise CapacityError(
+                f"a pool of {wanted} bytes, {now.can_use_bytes} are to be had now",
+                terms=(("pool bytes", wanted), (now.bound, now.can_use_bytes)),
+                why=f"bound by {now.bound}",
+            )
+
+    def _asked_sizes(self) -> tuple[int, ...] | None:
+        if self.steps_text in ("auto", NO_STEPS):
+            return None
+        from hicachectl.units import parse_size
+
+        page = self.base.geometry.page_bytes
+        sizes = []
+        for word in self.steps_text.split(","):
+            word = word.strip()
+            pages = int(word) if word.isdigit() else parse_size(word, where="--steps") // page
+            if pages < 1:
+                raise UsageError(
+                    f"a step of {word!r}", where="--steps", why=f"a page is {page} bytes", hint="at least one page"
+                )
+            sizes.append(pages)
+        return tuple(sizes)
+
+    def _asked(self, prediction: Prediction) -> dict[str, Any]:
+        """What makes two sizing runs the same question."""
+        geometry, run = self.base.geometry, self.effective.run
+        info = self.plan.info
+        return {
+            "records": 2, "device": self.base.device, "host_memory": run.host_memory.model_dump(mode="json"), "trace": self.base.trace_name, "format": info.format, "requests": info.n_requests, "input_tokens": info.total_input_tokens,
+            "blocks": info.total_blocks, "limit": run.limit, "seed": run.seed, "geometry": geometry.name, "page_bytes": geometry.page_bytes,
+            "device_slots": self.device_pages, "layout": run.layout, "backend": run.backend, "write_policy": run.write_policy,
+            "eviction": run.eviction, "steps": list(prediction.sizes), "chosen": prediction.choice.host_pages, "points": self.points,
+            "bound": prediction.choice.bound.value, "rule": prediction.choice.rule.value, "reason": prediction.choice.reason,
+            "concurrency": self.concurrency, "exclusive": self.exclusive, "storage_pages": self.storage_pages,
+        }  # fmt: skip
+
+
+def last_good(prediction: Prediction, climbed: Climbed) -> int:
+    """The size that goes into the configuration: the chosen one, or the largest below it that worked where it failed. Pure."""
+    chosen = prediction.choice.host_pages
+    failed = {step.pages for step in climbed.steps if step.trial is None}
+    if chosen not in failed:
+        return chosen
+    return max((step.pages for step in climbed.steps if step.trial is not None and step.pages < chosen), default=0)
