@@ -13,6 +13,7 @@ from hicachectl.disk_room import disk_warnings
 from hicachectl.envelope import Diagnostic, Severity
 from hicachectl.errors import CapacityError, ExitCode, StorageError, StorageFault, UsageError
 from hicachectl.memory_room import host_memory as look_at_memory
+from hicachectl.run_costs import measured_priors, read_costs
 from hicachectl.run_memory import mapping_spec, small_pages_warning
 from hicachectl.runtime.cache import require_room
 from hicachectl.runtime.core import CacheConfig, PrefetchWait
@@ -73,7 +74,7 @@ def plan_run(run: RunConfig, *, tuned_weights: str | None = None) -> RunPlan:
     Raises UsageError for what does not go together or a broken trace line, CapacityError with its terms for what does
     not fit, StorageError (exit 10) for a storage folder that cannot be used.
     """
-    geometry = preset(run.geometry, run.page_tokens)
+    geometry = preset(run.geometry, run.page_tokens, run.dtype)
     layout, backend = Layout.parse(run.layout), None if run.backend == "auto" else Backend.parse(run.backend)
     device = pick_device(run.device)
     _require_device(device.name)
@@ -118,7 +119,11 @@ def plan_run(run: RunConfig, *, tuned_weights: str | None = None) -> RunPlan:
         device=device.name,
         device_reason=device.reason if run.device == "auto" else None,
         host_slots=run.host_slots,
-        costs=CostModel(RecomputeCost(run.compute.a_s, run.compute.b_s, run.compute.c_s), margin=run.restore_margin),
+        costs=CostModel(
+            RecomputeCost(run.compute.a_s, run.compute.b_s, run.compute.c_s),
+            priors=measured_priors(read_costs(run.costs), device.type),
+            margin=run.restore_margin,
+        ),
         storage_path=None if run.storage_path in (None, "auto") else Path(run.storage_path),
         storage_bytes=run.storage_bytes,
         verify=Verify.parse(run.verify),
@@ -126,7 +131,8 @@ def plan_run(run: RunConfig, *, tuned_weights: str | None = None) -> RunPlan:
         trace_name=name,
         host_memory=host_memory,
         compute=ComputeSource(
-            None if run.compute.model is None else preset(run.compute.model, run.page_tokens), run.compute.hardware
+            None if run.compute.model is None else preset(run.compute.model, run.page_tokens, run.dtype),
+            run.compute.hardware,
         ),
     )
     return RunPlan(
