@@ -1,13 +1,13 @@
 """What benchmarks measured, as costs of `run`: where the cost model starts from, and the prefill where nobody else set one.
 
-`run.costs` names files of `hicachectl bench -o json --output-file`, comma-separated. A path's cost rules until its first transfers;
-the prefill of `bench model` replaces coefficients that come from a weaker place than the name of the file.
+`run.costs` names files of `hicachectl bench -o json --output-file`, comma-separated; where two measured the same, the first counts. A
+path's cost rules until its first transfers; the prefill of `bench model` replaces coefficients that come from a weaker place than the
+name of the file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from hicachectl.bench_data import Costs
@@ -26,9 +26,9 @@ _COMPUTE = tuple(f"run.compute.{word}" for word in ("a_s", "b_s", "c_s", "model"
 
 
 def read_costs(names: str | None) -> tuple[BenchResult, ...]:
-    """Read the results that `run.costs` names; none without a name.
+    """Read the results that `run.costs` names, in its order; none without a name.
 
-    Raises UsageError for a file that cannot be used or has no cost in it, and where two of them measured the same cost.
+    Raises UsageError for one that cannot be used or has no cost in it.
     """
     results = tuple(read_bench(name.strip()) for name in names.split(",")) if names else ()
     for result in results:
@@ -36,12 +36,6 @@ def read_costs(names: str | None) -> tuple[BenchResult, ...]:
             raise UsageError(
                 "no cost was measured in this file", where=result.path, why=f"bench {result.kind} measures none, or got no answer for any",
                 hint="name a file of bench model, store, copy or pool",
-            )  # fmt: skip
-    for field in fields(Costs):
-        having = [result.path for result in results if getattr(result.costs, field.name) is not None]
-        if len(having) > 1:
-            raise UsageError(
-                f"{' and '.join(having)} both measured {field.name}", where="run.costs", hint="name one file for each cost"
             )  # fmt: skip
     return results
 
@@ -51,18 +45,20 @@ def measured_priors(results: Sequence[BenchResult], device_type: str) -> dict[Pa
 
     Raises UsageError for transfers that were measured on another type of device than `device_type`, such as cuda.
     """
+    from hicachectl.runtime.cost import Path
+
     found: dict[Path, LinearCost] = {}
     for result in results:
-        of_link = (result.costs.host_read, result.costs.host_write) != (None, None)
+        new = {path: cost for path, cost in priors_of(result).items() if path not in found}
         measured_on = result.setting.device.partition(":")[0]
-        if of_link and measured_on != device_type:
+        if new.keys() & {Path.HOST_READ, Path.HOST_WRITE} and measured_on != device_type:
             raise UsageError(
                 f"transfers of this result were measured on {result.setting.device}, this run is on {device_type}",
                 where=result.path,
                 why="what a byte costs to the device is not the same there",
                 hint=f"hicachectl bench {result.kind} --device {device_type} -o json --output-file {result.path}",
             )
-        found |= priors_of(result)
+        found |= new
     return found
 
 
@@ -85,11 +81,11 @@ def require_pages(results: Sequence[BenchResult], geometry: KVGeometry) -> None:
 
 
 def sizing_costs(results: Sequence[BenchResult]) -> GivenCosts:
-    """Return what the economics of a host pool takes from the results. Pure."""
+    """Return what the economics of a host pool takes from the results, of each cost the first named. Pure."""
     from hicachectl.runtime.cost import Path
     from hicachectl.tuning.sizing.given_costs import GivenCosts
 
-    priors = {path: cost for result in results for path, cost in priors_of(result).items()}
+    priors = {path: cost for result in reversed(results) for path, cost in priors_of(result).items()}
     make = next((one.costs.make_s_per_gib for one in results if one.costs.make_s_per_gib is not None), None)
     return GivenCosts(priors.get(Path.HOST_READ), priors.get(Path.STORAGE_READ), make)
 

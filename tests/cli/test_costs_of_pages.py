@@ -56,7 +56,8 @@ def test_costs_of_these_pages_and_of_none_are_taken() -> None:
         "model.json", "model", READ, geometry={"name": "qwen3-8b", "page_tokens": 16, "page_bytes": QWEN.page_bytes}
     )
     written("pool.json", "pool", Costs(make_s_per_gib=0.25))
-    results = read_costs("model.json,pool.json")
+    written("later.json", "copy", Costs(host_read=LineCost(9e-4, 9e-11, 9)))
+    results = read_costs("model.json,pool.json,later.json")
     require_pages(results, QWEN)
     given = sizing_costs(results)
     assert (given.host_read, given.storage_read, given.make_s_per_gib) == (LinearCost(1e-4, 2e-11), None, 0.25)
