@@ -22,6 +22,7 @@ READING_ORDER: tuple[str, ...] = (
     "steps",
     "step_rules",
     "trial",
+    "trial_storage",
     "pool_memory",
     "measured_costs",
     "size_journal",
