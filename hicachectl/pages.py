@@ -193,6 +193,19 @@ PAGES: dict[str, Page] = {
         ),
         exits=(0, 1, 2, 4, 5, 9, 10, 130, 143),
     ),
+    "bench link": Page(
+        (
+            Example(
+                "hicachectl bench link --node all", "every accelerator with every node, then all that share a link"
+            ),
+            Example(
+                "hicachectl bench link U3 --concurrent",
+                "only what the accelerators behind one uplink take from each other",
+            ),
+            Example("hicachectl bench link -o json --output-file link.json", "every sample, as a file"),
+        ),
+        exits=(0, 1, 2, 5, 9, 10, 130, 143),
+    ),
     "bench copy": Page(
         (
             Example("hicachectl bench copy", "every layout with every copy backend that can run here"),

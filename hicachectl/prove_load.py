@@ -148,7 +148,7 @@ class ConcurrentWrites:
     def close(self) -> None:
         """Give back the memory of both sides."""
         self._flows.clear()
-        self._rig.release()
+        self._rig.close()
 
 
 def _accelerators_of(machine: Machine, item: Item) -> tuple[str, ...]:

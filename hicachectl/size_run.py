@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from hicachectl.context import Context
@@ -13,16 +15,30 @@ from hicachectl.size_tiers import is_exclusive, storage_pages_of
 if TYPE_CHECKING:
     from hicachectl.config import Effective
     from hicachectl.run_plan import RunPlan
+    from hicachectl.runtime.replay.driver import ReplayConfig
+    from hicachectl.runtime.replay.record import Recorder
     from hicachectl.tuning.sizing.economics import Costs
+    from hicachectl.tuning.sizing.pool_costs import PoolCosts
+    from hicachectl.tuning.sizing.pool_trials import PoolTrials
     from hicachectl.tuning.sizing.prediction import Prediction
     from hicachectl.tuning.sizing.size_journal import SizeJournal
+    from hicachectl.tuning.sizing.stages import Stage
     from hicachectl.tuning.sizing.steps import Climbed, Step
+    from hicachectl.tuning.sizing.trial import Trial
 
-__all__ = ["NO_STEPS", "Sizing", "last_good"]
+__all__ = ["NO_STEPS", "Done", "Sizing", "last_good"]
 
 NO_STEPS = "none"
 _FOUND = {"steps", "chosen", "bound", "rule", "reason"}
 """Of what a run records as asked: what it found itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a run that is continued had finished: trials as recorded, of steps by pages and of replays beside them by name."""
+
+    steps: dict[int, Any]
+    stages: dict[str, Any]
 
 
 class Sizing:
@@ -34,11 +50,13 @@ class Sizing:
     ) -> None:  # fmt: skip
         from hicachectl.run_plan import plan_run
         from hicachectl.runtime.keytable import table_bytes
+        from hicachectl.runtime.transfer.device import device_type
         from hicachectl.tuning.host.memory import read_memory
         from hicachectl.tuning.sizing.budget import budget_of
         from hicachectl.units import parse_size
 
         self.cli, self.effective, self.steps_text = cli, effective, steps
+        self._began_s = monotonic()
         self.points, self.concurrency, self.ranks, self.shared = points, concurrency, ranks, shared
         self.exclusive = is_exclusive(l2)
         wanted = effective.run.model_copy(update={"host_slots": 0, "storage_path": None})
@@ -47,7 +65,8 @@ class Sizing:
         self.storage_pages = storage_pages_of(l3, self.base.geometry.page_bytes)
         self.root = cli.host_root()
         self.device_pages = self.base.device_slots or self.plan.longest_pages
-        taken = self.device_pages * self.base.geometry.page_bytes + table_bytes(effective.run.seen_keys)
+        on_host = self.device_pages * self.base.geometry.page_bytes if device_type(self.base.device) == "cpu" else 0
+        taken = on_host + table_bytes(effective.run.seen_keys)
         limit = None if max_bytes is None else parse_size(max_bytes, where="--max-bytes")
         self._taken_bytes, self._max_bytes = taken, limit
         self.budget = budget_of(read_memory(self.root), taken_bytes=taken, max_bytes=limit)
@@ -64,9 +83,7 @@ class Sizing:
                 exclusive=self.exclusive, storage_pages=self.storage_pages, steps=self._asked_sizes(),
             )  # fmt: skip
 
-    def journal(
-        self, prediction: Prediction, state: Path, *, resume: bool
-    ) -> tuple[Prediction, SizeJournal, dict[int, Any]]:
+    def journal(self, prediction: Prediction, state: Path, *, resume: bool) -> tuple[Prediction, SizeJournal, Done]:
         """Begin a record, or take up the last one: its sizes, and the trials that it holds.
 
         Free memory differs from hour to hour, so the sizes of a run that goes on are those it began with. Raises UsageError
@@ -78,7 +95,7 @@ class Sizing:
         if not resume:
             journal = SizeJournal.begin(state, asked)
             self.cli.subject = journal.id
-            return prediction, journal, {}
+            return prediction, journal, Done({}, {})
         records = read_size_journal(state)
         differs = sorted(key for key in asked if records.asked.get(key) != asked[key] and key not in _FOUND)
         if differs:
@@ -98,7 +115,7 @@ class Sizing:
             rate=prediction.levels.rate(pages),
         )  # fmt: skip
         began_with = replace(prediction, choice=choice, sizes=tuple(records.asked["steps"]))
-        return began_with, SizeJournal(records.id, records.folder), records.done
+        return began_with, SizeJournal(records.id, records.folder), Done(records.done, records.stages)
 
     def climb(
         self, prediction: Prediction, journal: SizeJournal, done: dict[int, Any], *, time_budget_s: float | None = None
@@ -106,22 +123,19 @@ class Sizing:
         """Try the sizes on real pools. L1 alone comes first, so that every gain has its base."""
         from hicachectl.tuning.sizing.prediction import assumption_of
         from hicachectl.tuning.sizing.steps import climb
-        from hicachectl.tuning.sizing.trial import Trial, try_pool
 
         sizes = (0, *prediction.sizes) if self.steps_text != NO_STEPS and prediction.sizes else ()
         n_requests = prediction.n_requests
         error = prediction.error(prediction.choice.host_pages) or 0.0
-        left = n_requests * sum(pages not in done for pages in sizes)
+        left, before = n_requests * sum(pages not in done for pages in sizes), 0
         with self.cli.progress("steps", total=max(1, left), unit="requests") as progress:
+            trials = self._trials(done, lambda recorder: progress.update(before + recorder.n_requests))
 
             def try_size(pages: int) -> Trial:
+                nonlocal before
                 progress.enter(f"{pages} pages" if pages else "L1 alone")
-                self._require_room(pages)
                 before = progress.done
-                return try_pool(
-                    self.plan.trace, self.plan.info, self.base, pages, root=self.root,
-                    progress=lambda recorder: progress.update(before + recorder.n_requests),
-                )  # fmt: skip
+                return trials.step(pages)
 
             def tell(step: Step) -> None:
                 if step.trial is not None and progress.kind == "plain":
@@ -135,13 +149,40 @@ class Sizing:
                 slack_pages=int((0.01 + 2 * error) * prediction.curve.total), time_budget_s=time_budget_s, tell=tell,
             )  # fmt: skip
 
-    def costs(self, prediction: Prediction, climbed: Climbed) -> tuple[Costs | None, str | None]:
-        """What restores and filling cost in the steps, and why that is not known where it is not."""
+    def beside(
+        self, climbed: Climbed, journal: SizeJournal, done: dict[str, Any], *, time_budget_s: float | None = None
+    ) -> dict[str, Trial | str]:
+        """Make the replays beside the steps: one size again, and what copies and memory pages do."""
+        from hicachectl.tuning.sizing.stages import measure_stages
+
+        if self.steps_text == NO_STEPS or not climbed.steps:
+            return {}
+        before = 0
+        with self.cli.progress("waterfall", unit="requests") as progress:
+            trials = self._trials({}, lambda recorder: progress.update(before + recorder.n_requests))
+
+            def try_stage(stage: Stage, config: ReplayConfig) -> Trial:
+                nonlocal before
+                progress.enter(f"{stage.pages} pages, {stage.name}")
+                before = progress.done
+                return trials.stage(stage, config)
+
+            left = None if time_budget_s is None else time_budget_s - (monotonic() - self._began_s)
+            return measure_stages(
+                self.base, climbed, try_stage=try_stage, journal=journal, done=done, time_budget_s=left
+            )
+
+    def costs(
+        self, prediction: Prediction, climbed: Climbed, again: Trial | str
+    ) -> tuple[PoolCosts, Costs | None, str | None]:
+        """What a GiB of pool and a restore cost in the steps, and why the costs are not known where they are not."""
         from hicachectl.tuning.sizing.measured_costs import Traffic, costs_of
+        from hicachectl.tuning.sizing.pool_costs import pool_costs
 
         trials = [step.trial for step in climbed.steps if step.trial is not None]
         traffic = Traffic(prediction.n_requests, prediction.input_tokens, self.plan.info.span_s)
-        return costs_of(trials, self.base, traffic)
+        of_pool = pool_costs(trials, traffic.span_s, again)
+        return (of_pool, *costs_of(trials, self.base, traffic, of_pool))
 
     def by_economics(
         self, prediction: Prediction, climbed: Climbed, costs: Costs, journal: SizeJournal
@@ -202,6 +243,15 @@ class Sizing:
         head = f"written by hicachectl tune size, {journal_id}; every value with its origin\n{choice.reason}"
         write_config(path, config_text(self.effective.settings(), changed, head))
 
+    def _trials(self, done: dict[int, Any], progress: Callable[[Recorder], None]) -> PoolTrials:
+        from hicachectl.tuning.sizing.pool_trials import PoolTrials
+
+        backend = next((trial["backend"] for pages, trial in sorted(done.items()) if pages), None)
+        return PoolTrials(
+            self.plan.trace, self.plan.info, self.base, root=self.root, backend=backend, require_room=self._require_room,
+            progress=progress,
+        )  # fmt: skip
+
     def _require_room(self, pages: int) -> None:
         """Look again before memory is taken: it may have gone since the plan. Raises CapacityError."""
         from hicachectl.errors import CapacityError
@@ -239,7 +289,7 @@ class Sizing:
         geometry, run = self.base.geometry, self.effective.run
         info = self.plan.info
         return {
-            "trace": self.base.trace_name, "format": info.format, "requests": info.n_requests, "input_tokens": info.total_input_tokens,
+            "records": 2, "device": self.base.device, "host_memory": run.host_memory.model_dump(mode="json"), "trace": self.base.trace_name, "format": info.format, "requests": info.n_requests, "input_tokens": info.total_input_tokens,
             "blocks": info.total_blocks, "limit": run.limit, "seed": run.seed, "geometry": geometry.name, "page_bytes": geometry.page_bytes,
             "device_slots": self.device_pages, "layout": run.layout, "backend": run.backend, "write_policy": run.write_policy,
             "eviction": run.eviction, "steps": list(prediction.sizes), "chosen": prediction.choice.host_pages, "points": self.points,

@@ -48,7 +48,11 @@ PURE = {
         "probes.break_even",
     )
 }
-PURE |= {"hicachectl.runtime.memory.budget"}
+PURE |= {
+    "hicachectl.runtime.memory.budget",
+    "hicachectl.runtime.probes.link_math",
+    "hicachectl.runtime.probes.link_cases",
+}
 PURE |= {
     f"hicachectl.tuning.{name}"
     for name in (

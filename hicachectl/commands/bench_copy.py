@@ -26,7 +26,7 @@ __all__ = ["copy"]
 Word = TypeVar("Word", bound=Enum)
 _RESERVE_BYTES = 512 << 20
 """Left to the rest of the machine."""
-_ACCELERATOR_GEOMETRY, _ACCELERATOR_BYTES = ("qwen3-8b", 64), 1 << 30
+_ACCELERATOR_GEOMETRY, _ACCELERATOR_BYTES = ("qwen3-8b", 64), 512 << 20
 _CPU_GEOMETRY, _CPU_BYTES = ("tiny-512k", 512), 16 << 20
 """What is moved where nobody says: a model's pages over a link; on the processor little, of small pages."""
 
@@ -36,7 +36,7 @@ def copy(
     geometry: Annotated[str | None, typer.Option("--geometry", help="KV geometry preset, such as qwen3-8b or mla-78.", metavar="NAME", show_default="qwen3-8b; on the processor tiny-512k")] = None,
     page_tokens: Annotated[str | None, typer.Option("--page-tokens", help="Tokens a page.", metavar="N", show_default="64; on the processor 512")] = None,
     profile: Annotated[str | None, typer.Option("--profile", help="Profile that supplies what is not given.", metavar="NAME|FILE", show_default=False, autocompletion=profile_names)] = None,
-    pages: Annotated[int | None, typer.Option("--pages", help="Pages of one transfer.", metavar="N", min=1, show_default="1GiB of them; on the processor 16MiB")] = None,
+    pages: Annotated[int | None, typer.Option("--pages", help="Pages of one transfer.", metavar="N", min=1, show_default="512MiB of them; on the processor 16MiB")] = None,
     layouts: Annotated[str | None, typer.Option("--layout", help="layer_first, page_first, page_first_direct.", metavar="LAYOUT,...", show_default="all")] = None,
     backends: Annotated[str | None, typer.Option("--backend", help="cpu, torch, direct, batch, strided, uva.", metavar="BACKEND,...", show_default="all")] = None,
     rounds: RoundsOption = 5,

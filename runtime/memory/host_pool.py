@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -19,8 +20,23 @@ from hicachectl.runtime.memory.pool_label import pool_label
 from hicachectl.runtime.memory.register import NoRegistrar, Registrar
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.memory.steps import MappingReport
+from hicachectl.runtime.memory.syscalls import MemoryCalls
 
-__all__ = ["HostPool", "map_pool", "slot_boundary_bytes"]
+__all__ = ["HostPool", "MakeHost", "map_pool", "slot_boundary_bytes"]
+
+
+class MakeHost(Protocol):
+    """What makes the memory of a host pool: `map_pool`, or it with a fault in one of its seams."""
+
+    def __call__(
+        self,
+        geometry: KVGeometry,
+        n_slots: int,
+        layout: Layout,
+        spec: MappingSpec,
+        *,
+        registrar: Registrar | NoRegistrar,
+    ) -> Mapping: ...
 
 
 class HostPool:
@@ -185,11 +201,12 @@ def map_pool(
     spec: MappingSpec,
     *,
     registrar: Registrar | NoRegistrar,
+    calls: MemoryCalls | None = None,
 ) -> Mapping:
     """Make the memory of a host pool in the order of `mapping.map_memory`, registrations ending where its slots end.
 
-    Raises what `map_memory` raises.
+    `registrar` and `calls` are the seams of `map_memory`. Raises what it raises.
     """
     label = pool_label(geometry, n_slots, layout)
     spec = replace(spec, slot_bytes=slot_boundary_bytes(geometry, layout), label=label)
-    return map_memory(PoolMap(layout, geometry, n_slots).n_bytes, spec, registrar=registrar)
+    return map_memory(PoolMap(layout, geometry, n_slots).n_bytes, spec, registrar=registrar, calls=calls)

@@ -8,6 +8,7 @@ run back to back (`flows.run_together`); the first run of a case does not count,
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,7 +17,7 @@ from hicachectl.errors import CapacityError, HicacheError, UsageError
 from hicachectl.runtime.memory.steps import MappingReport
 from hicachectl.runtime.probes.flows import Flow, run_together
 from hicachectl.runtime.probes.link_cases import Busy, LinkCase, Scenario
-from hicachectl.runtime.probes.link_math import Expected, LinkTarget, Way, expect, median
+from hicachectl.runtime.probes.link_math import Expected, LinkTarget, Way, expect
 
 __all__ = ["METHOD", "LinkMemory", "LinkProbe", "LinkRow", "Rig", "run_link_probe"]
 
@@ -39,6 +40,9 @@ class Rig(Protocol):
     def release(self) -> None:
         """Give back all host memory."""
 
+    def close(self) -> None:
+        """Give back the memory of both sides."""
+
 
 @dataclass(frozen=True, slots=True)
 class LinkMemory:
@@ -52,6 +56,11 @@ class LinkMemory:
     """Sampled pages by the node they lie on."""
     registered_with: str | None
     reasons: tuple[str, ...]
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether it lies on its node, by its policy or by where its pages were seen; always where none is named. Pure."""
+        return self.node is None or self.placement is not None or set(self.pages_by_node) == {self.node}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +82,8 @@ class LinkRow:
 
     @property
     def bytes_per_s(self) -> float | None:
-        """The middle of the samples; None where there are none. Pure."""
-        return median(self.samples)
+        """The median of the samples; None where there are none. Pure."""
+        return statistics.median(self.samples) if self.samples else None
 
     @property
     def share(self) -> float | None:
@@ -98,6 +107,12 @@ class LinkProbe:
     seconds: float
     rounds: int
     stopped: str | None = None
+
+    @property
+    def placed_rows(self) -> tuple[LinkRow, ...]:
+        """The rows whose memory is known to lie where it should: only they say something of a node. Pure."""
+        strayed = {(one.address, one.node) for one in self.memory if not one.is_placed}
+        return tuple(row for row in self.rows if (row.target.address, row.node) not in strayed)
 
 
 def run_link_probe(

@@ -7,7 +7,6 @@ a platform with smaller packets is not yet a finding and a lost lane (half), a l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -100,12 +99,3 @@ def expect(target: LinkTarget, way: Way, size_bytes: int, n_busy: int) -> Expect
         return Expected(None, math, target.math_source, reason)
     share = BOTH_WAYS_SHARE if way is Way.BOTH else ONE_WAY_SHARE
     return Expected(FAR_BELOW * share * math, math, target.math_source, None)
-
-
-def median(values: Sequence[float]) -> float | None:
-    """Return the middle value, of two the lower; None of none. Pure.
-
-    >>> median([3.0, 1.0, 2.0, 9.0])
-    2.0
-    """
-    return sorted(values)[(len(values) - 1) // 2] if values else None

@@ -6,6 +6,7 @@ counted once. It bounds what any accelerator could do with that node's memory fr
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -20,7 +21,6 @@ from hicachectl.runtime.memory.placement_modes import Placed, PlacementMode
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.memory.syscalls import MemoryCalls
 from hicachectl.runtime.probes.flows import run_together
-from hicachectl.runtime.probes.link_math import median
 
 __all__ = ["NODE_METHOD", "NodeRow", "run_node_probe"]
 
@@ -50,8 +50,8 @@ class NodeRow:
 
     @property
     def bytes_per_s(self) -> float | None:
-        """The middle of the samples; None where there are none. Pure."""
-        return median(self.samples)
+        """The median of the samples; None where there are none. Pure."""
+        return statistics.median(self.samples) if self.samples else None
 
 
 def run_node_probe(

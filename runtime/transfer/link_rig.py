@@ -29,7 +29,7 @@ _LEAST_REGION_BYTES = 256 << 20
 
 
 class TorchRig:
-    """Memory for copies of at most `most_bytes`, made when a flow first needs it. A context manager that gives it all back.
+    """Memory for copies of at most `most_bytes`, made when a flow first needs it. `close` gives it all back.
 
     Two regions of host memory a (device, node), one a direction, bound to the node; two buffers on each device. `calls`,
     `register_with`, `module_of` and `clock` are the seams of tests.
@@ -51,13 +51,6 @@ class TorchRig:
         self._memory: dict[tuple[str, int | None], Mapping] = {}
         self._buffers: dict[str, torch.Tensor] = {}
         self._flows: list[TorchFlow] = []
-
-    def __enter__(self) -> TorchRig:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-        self._buffers.clear()
 
     def flow(self, device: str, node: int | None, size_bytes: int, *, up: bool) -> TorchFlow:
         """Return a flow of copies between a device (torch name) and memory on a node, None for wherever it comes from.
@@ -95,6 +88,11 @@ class TorchRig:
         self._flows.clear()
         while self._memory:
             self._memory.popitem()[1].close()
+
+    def close(self) -> None:
+        """Give back the memory of both sides."""
+        self.release()
+        self._buffers.clear()
 
     def _mapping(self, device: str, node: int | None) -> Mapping:
         key = (device, node)

@@ -99,6 +99,10 @@ LINES: dict[str, list[list[str]]] = {
     "tune recipe new": [["tune", "recipe", "new", "vendor-order"]],
     "tune recipe checklist": [["tune", "recipe", "checklist", "hygon"], ["tune", "recipe", "checklist", "kunlun"]],
     "run": [["run", "--limit", "4"]],
+    "bench link": [
+        ["bench", "link", "--seconds", "0.02", "--rounds", "1"],
+        ["bench", "link", "--device", "cpu", "--node", "all", "--time-budget", "0"],
+    ],
     "bench pool": [
         ["bench", "pool", "--size", "8MiB", "--rounds", "2", "--threads", "1", "--device", "cpu"],
         [

@@ -65,12 +65,6 @@ class FakeRig:
     n_released: int = 0
     running: bool = True
 
-    def __enter__(self) -> FakeRig:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
     def flow(self, device: str, node: int | None, size_bytes: int, *, up: bool) -> FakeFlow:
         self.refuse_memory(device, node)
         if self.running:
@@ -97,3 +91,6 @@ class FakeRig:
     def release(self) -> None:
         self.held.clear()
         self.n_released += 1
+
+    def close(self) -> None:
+        self.release()

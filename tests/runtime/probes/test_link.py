@@ -155,6 +155,7 @@ def test_a_refused_policy_is_told_with_where_the_pages_lie() -> None:
     assert (by_node[0].placement, by_node[0].reasons) == ("local on node 0", ())
     assert (by_node[1].placement, by_node[1].pages_by_node) == (None, {0: 256})
     assert by_node[1].reasons == ("bind: policy not applied: EPERM",)
+    assert {one.node for one in found.placed_rows} == {0}  # what node 1 would give was not measured
 
 
 def test_a_lost_device_ends_the_probe_and_all_memory_is_given_back() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -111,7 +111,7 @@ def rig(driver: Any, cuda: FakeCuda | None = None, **how: Any) -> TorchRig:
 
 def test_the_rig_registers_memory_once_a_device_and_node_and_gives_it_back() -> None:
     driver = FakeDriver()
-    with rig(driver) as made:
+    with closing(rig(driver)) as made:
         up, down = made.flow("cpu", None, MIB, up=True), made.flow("cpu", None, 64 * KIB, up=False)
         assert len(driver.registered) == 1
         assert made.memory("cpu", None).registered_bytes >= 4 * MIB
@@ -124,7 +124,7 @@ def test_the_rig_registers_memory_once_a_device_and_node_and_gives_it_back() -> 
 
 
 def test_the_two_ways_use_memory_of_their_own() -> None:
-    with rig(NoRegistrar("nobody")) as made:
+    with closing(rig(NoRegistrar("nobody"))) as made:
         up, down = made.flow("cpu", None, MIB, up=True), made.flow("cpu", None, MIB, up=False)
         spans = [(at.data_ptr(), at.data_ptr() + at.numel()) for one in (up, down) for at in one._host_pieces]
         assert len(spans) == len({start for start, _ in spans}) == 4
@@ -136,7 +136,7 @@ def test_a_device_without_room_is_a_capacity_error_that_says_what_to_do(monkeypa
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB")
 
     monkeypatch.setattr(torch, "zeros", refuse)
-    with rig(NoRegistrar("nobody")) as made, pytest.raises(CapacityError) as caught:
+    with closing(rig(NoRegistrar("nobody"))) as made, pytest.raises(CapacityError) as caught:
         made.flow("cpu", None, MIB, up=True)
     assert "smaller --size" in (caught.value.hint or "")
 
