@@ -202,7 +202,7 @@ PAGES: dict[str, Page] = {
                 "hicachectl bench link U3 --concurrent",
                 "only what the accelerators behind one uplink take from each other",
             ),
-            Example("hicachectl bench link -o json --output-file link.json", "every sample, as a file"),
+            Example("hicachectl bench link -o json --output-file link.json", "a file for topo --measured"),
         ),
         exits=(0, 1, 2, 5, 9, 10, 130, 143),
     ),
@@ -227,6 +227,19 @@ PAGES: dict[str, Page] = {
             ),
         ),
         exits=(0, 1, 2, 9, 10, 130, 143),
+    ),
+    "bench model": Page(
+        (
+            Example("hicachectl bench model --geometry qwen3-8b --prefill synthetic", "break-even on this accelerator"),
+            Example(
+                "hicachectl bench model --geometry qwen3-8b --prefill-file prefill.csv", "with times of your engine"
+            ),
+            Example(
+                "hicachectl bench model --path none -o json --output-file costs.json",
+                "L2 alone, a file for run --costs",
+            ),
+        ),
+        exits=(0, 1, 2, 5, 9, 10, 130, 143),
     ),
     "trace": Page(
         (

@@ -66,7 +66,7 @@ def store(
     cli.refuse_root("bench store")
     flags = {"run.geometry": geometry, "run.page_tokens": page_tokens, "run.layout": layout}
     run = effective_config(flags, cli.environ, cli.config_path, profile).run
-    kv = preset(run.geometry, run.page_tokens)
+    kv = preset(run.geometry, run.page_tokens, run.dtype)
     cases = _cases(_counts(batch, "--batch"), _counts(threads, "--threads"))
     least = max(case.batch_pages * case.n_threads for case in cases)
     n_pages = max(least, -(-parse_size(size, where="--size") // kv.page_bytes))
@@ -146,7 +146,7 @@ def _probe(
 
         try:
             return run_store_probe(
-                parent, preset(run.geometry, run.page_tokens), cases, n_pages=n_pages, rounds=rounds,
+                parent, preset(run.geometry, run.page_tokens, run.dtype), cases, n_pages=n_pages, rounds=rounds,
                 layout=Layout.parse(run.layout), durable=durable, stop=lambda: asked() is not None, told=told,
                 go_on=lambda: deadline_s is None or monotonic() < deadline_s,
             )  # fmt: skip

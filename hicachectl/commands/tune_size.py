@@ -44,6 +44,7 @@ def size(
     session_gap: Annotated[Text, _option("--session-gap", "Seconds between session starts of a trace with relative times.", _WORKLOAD, "S")] = None,
     profile: Annotated[Text, _option("--profile", "Profile that supplies what is not given.", _POOL, "NAME|FILE", autocompletion=profile_names)] = None,
     geometry: Annotated[Text, _option("--geometry", "KV geometry preset, such as qwen3-8b or tiny-4k.", _POOL, "NAME")] = None,
+    dtype: Annotated[Text, _option("--dtype", "Element type of the KV cache, such as bf16, fp8_e4m3 or int8.", _POOL, "TYPE")] = None,
     page_tokens: Annotated[Text, _option("--page-tokens", "Tokens a page.", _POOL, "N")] = None,
     device: Annotated[Text, _option("--device", "auto, cpu, cuda or another torch device.", _POOL, "DEVICE")] = None,
     device_slots: Annotated[Text, _option("--device-slots", "Pages of L1; auto = the longest request.", _POOL, "N|auto")] = None,
@@ -94,7 +95,7 @@ def size(
     cli.refuse_root("tune size")
     flags = {
         "run.trace": trace, "run.synthetic": synthetic, "run.seed": seed, "run.limit": limit, "run.session_gap_s": session_gap,
-        "run.geometry": geometry, "run.page_tokens": page_tokens, "run.device": device, "run.device_slots": device_slots,
+        "run.geometry": geometry, "run.dtype": dtype, "run.page_tokens": page_tokens, "run.device": device, "run.device_slots": device_slots,
         "run.write_policy": write_policy, "run.eviction": eviction,
         **memory_flags(memory_kind, memory_path, placement, weights, huge_pages, hugetlb_bytes, threads, chunk_bytes),
     }  # fmt: skip

@@ -27,7 +27,7 @@ from hicachectl.runtime.geometry import KVGeometry
 from hicachectl.runtime.keys import DEFAULT_NAMESPACE, KEY_BYTES, Namespace, key64, page_keys
 from hicachectl.runtime.layout import Backend, Layout, require_compatible
 from hicachectl.runtime.memory.cuda_registrar import registrar_for
-from hicachectl.runtime.memory.device_pool import DevicePool
+from hicachectl.runtime.memory.device_pool import DevicePool, element_type
 from hicachectl.runtime.memory.host_pool import HostPool, MakeHost, map_pool
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.metric_feed import MetricFeed
@@ -262,6 +262,9 @@ class Replay:
         found = (
             [] if self.config.device_reason is None else [f"device {self.config.device}: {self.config.device_reason}"]
         )
+        missing = element_type(self.config.geometry.dtype)[1]
+        if missing is not None:
+            found.append(f"dtype {self.config.geometry.dtype}: {missing}; pages move as bytes, whatever they hold")
         if self.config.backend is None and self.device_pool.device.type != "cpu" and self.backend_reason is not None:
             found.append(f"copy backend measured at start: {self.backend_reason}")
         return found + [f"copy backend {self.backend_name}: {note}" for note in getattr(self.backend, "notes", ())]

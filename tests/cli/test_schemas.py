@@ -159,6 +159,40 @@ LINES: dict[str, list[list[str]]] = {
         ["bench", "store", "--geometry", "tiny-4k", "--size", "1KiB", "--path", "new", "--no-fsync", "--rounds", "1"],
         ["bench", "store", "--geometry", "tiny-4k", "--size", "1KiB", "--time-budget", "0"],
     ],
+    "bench model": [
+        ["bench", "model", "--geometry", "tiny-4k", "--rounds", "2", "--lengths", "512,1024,2048", "--device", "cpu"],
+        [
+            "bench",
+            "model",
+            "--geometry",
+            "tiny-4k",
+            "--rounds",
+            "2",
+            "--lengths",
+            "512,1024",
+            "--path",
+            "none",
+            "--prefill",
+            "configured",
+            "--device",
+            "cpu",
+        ],
+        [
+            "bench",
+            "model",
+            "--geometry",
+            "tiny-4k",
+            "--rounds",
+            "2",
+            "--lengths",
+            "512,1024",
+            "--prefill-file",
+            "prefill.csv",
+            "--device",
+            "cpu",
+        ],
+        ["bench", "model", "--geometry", "tiny-4k", "--time-budget", "0", "--device", "cpu"],
+    ],
     "trace curve": [
         ["trace", "curve", "trace.jsonl"],
         ["trace", "curve", "trace.jsonl", "--definition", "D2", "--count", "warm-half", "--geometry", "tiny-4k"],
@@ -208,6 +242,7 @@ def validate(ran: Ran) -> Any:
 @pytest.fixture(autouse=True)
 def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken.yaml").write_text("name: broken\nrevisoin: 1\n")
+    (tmp_path / "prefill.csv").write_text("tokens,seconds\n1000,0.04\n4000,0.13\n16000,0.6\n32000,1.5\n")
     save_plan(tmp_path / "plan.json")
     write_trace(tmp_path / "trace.jsonl", conversations(6, 4, 2))
     write_trace(tmp_path / "chats.jsonl", conversations(20, 4, 2))
