@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hicachectl.runtime.replay.driver import ReplayConfig
     from hicachectl.runtime.replay.record import Recorder
     from hicachectl.tuning.sizing.economics import Costs
+    from hicachectl.tuning.sizing.measured_costs import Benched
     from hicachectl.tuning.sizing.pool_costs import PoolCosts
     from hicachectl.tuning.sizing.pool_trials import PoolTrials
     from hicachectl.tuning.sizing.prediction import Prediction
@@ -194,7 +195,20 @@ class Sizing:
         trials = [step.trial for step in climbed.steps if step.trial is not None]
         traffic = Traffic(prediction.n_requests, prediction.input_tokens, self.plan.info.span_s)
         of_pool = pool_costs(trials, traffic.span_s, again)
-        return (of_pool, *costs_of(trials, self.base, traffic, of_pool))
+        return (of_pool, *costs_of(trials, self.base, traffic, of_pool, self._benched()))
+
+    def _benched(self) -> Benched:
+        """What the files of `run.costs` measured of transfers and pools."""
+        from hicachectl.bench_results import priors_of
+        from hicachectl.run_costs import read_costs
+        from hicachectl.runtime.cost import Path as CostPath
+        from hicachectl.tuning.sizing.measured_costs import Benched
+
+        results = read_costs(self.effective.run.costs)
+        lines = {path: line for result in results for path, line in priors_of(result).items()}
+        made = [result.costs.make_s_per_gib for result in results if result.costs.make_s_per_gib is not None]
+        below = lines.get(CostPath.STORAGE_READ) if self.storage_pages != 0 else None
+        return Benched(lines.get(CostPath.HOST_READ), below, made[0] if made else None)
 
     def by_economics(
         self, prediction: Prediction, climbed: Climbed, costs: Costs, journal: SizeJournal

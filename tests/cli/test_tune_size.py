@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_files import write_result
 from cli_runner import QUIET, Ran, call, command_line, spawn
 from shared_data import shared_path
 from small_traces import conversations, write_trace
 from tune_desk import THP, Desk, document
 
+from hicachectl.bench_data import Costs, LineCost, RecomputeLine
 from hicachectl.runtime.memory.faults import Fault, with_fault
 from hicachectl.runtime.memory.host_pool import map_pool
 from hicachectl.runtime.memory.syscalls import PoolCalls
@@ -294,6 +296,20 @@ def test_economics_takes_off_what_measured_storage_would_serve(tmp_path: Path) -
     last = data["curve"]["rows"][-1]
     alone = data["costs"]["tokens_per_h"] * (data["costs"]["prefill_s"] - data["costs"]["restore_s"])
     assert last["saved_s_per_h"] < 0.5 * alone * data["choice"]["host_hit_rate"]
+
+
+def test_benchmarks_let_economics_choose_without_a_step(tmp_path: Path) -> None:
+    files = (
+        write_result("link.json", "link", Costs(host_read=LineCost(1e-5, 1e-9, 9))),
+        write_result("pool.json", "pool", Costs(make_s_per_gib=0.25)),
+        write_result("model.json", "model", Costs(recompute=RecomputeLine(0.01, 1e-4, 0.0, "tiny-4k", "a bench"))),
+    )
+    data = size("--trace", "chats.jsonl", "--steps", "none", "--costs", ",".join(map(str, files)))
+    assert data["steps"] == []
+    assert (data["choice"]["rule"], data["choice"]["bound"]) == ("economics", "economics")
+    assert data["costs"]["make_s_per_gib"] == 0.25
+    assert data["costs"]["prefill_s"] > data["costs"]["restore_s"] > 0
+    assert data["curve"]["rows"][-1]["net_s_per_h"] > 0
 
 
 def test_another_question_about_the_tiers_is_not_gone_on_with() -> None:

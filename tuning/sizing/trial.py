@@ -19,6 +19,7 @@ from time import perf_counter
 import numpy as np
 
 from hicachectl.runtime.cost import CostModel
+from hicachectl.runtime.cost import Path as CostPath
 from hicachectl.runtime.memory.host_pool import MakeHost, map_pool
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.replay.driver import Replay, ReplayConfig, Stop
@@ -117,7 +118,7 @@ def try_pool(
     registration is, Vanished when the device is gone, PageMismatch for a wrong byte.
     """
     config = replace(
-        base, host_slots=host_pages, costs=CostModel(base.costs.recompute, margin=base.costs.margin),
+        base, host_slots=host_pages, costs=_learning_anew(base.costs),
         host_memory=_unnamed(replace(base.host_memory, must_register=True)),
     )  # fmt: skip
     before, rss_before = _counters(root), read_process_bytes(root)
@@ -153,6 +154,12 @@ def try_pool(
         process_bytes=_grown(rss_before, rss_after),
         counters={name: _grown(before[name], after[name]) for name in COUNTERS},
     )  # fmt: skip
+
+
+def _learning_anew(costs: CostModel) -> CostModel:
+    """A model with the same beginnings that has seen no transfer yet. Pure."""
+    priors = {CostPath(path.path): path.prior for path in costs.state().paths}
+    return CostModel(costs.recompute, priors=priors, margin=costs.margin)
 
 
 def _above(config: ReplayConfig, storage: TrialStorage | None, folder: Path | None) -> ReplayConfig:
