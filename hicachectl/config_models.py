@@ -149,7 +149,7 @@ class RunConfig(Section):
     costs: str | None = Field(
         default=None,
         min_length=1,
-        description="files of bench results, comma-separated: what transfers and prefill cost here before anything moved; null = guesses",
+        description="files of bench results, comma-separated, the first that has a cost counts: what transfers and prefill cost here before anything moved; null = guesses",
         json_schema_extra={"want": "files of bench -o json, comma-separated, or null"},
     )
     seen_keys: int = Field(

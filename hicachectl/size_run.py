@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from hicachectl.run_plan import RunPlan
     from hicachectl.runtime.replay.driver import ReplayConfig
     from hicachectl.runtime.replay.record import Recorder
+    from hicachectl.tuning.sizing.budget import Budget
     from hicachectl.tuning.sizing.economics import Costs
-    from hicachectl.tuning.sizing.measured_costs import Benched
     from hicachectl.tuning.sizing.pool_costs import PoolCosts
     from hicachectl.tuning.sizing.pool_trials import PoolTrials
     from hicachectl.tuning.sizing.prediction import Prediction
@@ -53,8 +53,6 @@ class Sizing:
         from hicachectl.run_plan import plan_run
         from hicachectl.runtime.keytable import table_bytes
         from hicachectl.runtime.transfer.device import device_type
-        from hicachectl.tuning.host.memory import read_memory
-        from hicachectl.tuning.sizing.budget import budget_of
         from hicachectl.units import parse_size
 
         self.cli, self.effective, self.steps_text = cli, effective, steps
@@ -72,7 +70,7 @@ class Sizing:
         taken = on_host + table_bytes(effective.run.seen_keys)
         limit = None if max_bytes is None else parse_size(max_bytes, where="--max-bytes")
         self._taken_bytes, self._max_bytes = taken, limit
-        self.budget = budget_of(read_memory(self.root), taken_bytes=taken, max_bytes=limit)
+        self.budget = self._look()
 
     def predict(self) -> Prediction:
         """Read the trace, and choose."""
@@ -189,26 +187,18 @@ class Sizing:
         self, prediction: Prediction, climbed: Climbed, again: Trial | str
     ) -> tuple[PoolCosts, Costs | None, str | None]:
         """What a GiB of pool and a restore cost in the steps, and why the costs are not known where they are not."""
+        from hicachectl.run_costs import read_costs, sizing_costs
+        from hicachectl.tuning.sizing.given_costs import with_given
         from hicachectl.tuning.sizing.measured_costs import Traffic, costs_of
         from hicachectl.tuning.sizing.pool_costs import pool_costs
 
         trials = [step.trial for step in climbed.steps if step.trial is not None]
         traffic = Traffic(prediction.n_requests, prediction.input_tokens, self.plan.info.span_s)
         of_pool = pool_costs(trials, traffic.span_s, again)
-        return (of_pool, *costs_of(trials, self.base, traffic, of_pool, self._benched()))
-
-    def _benched(self) -> Benched:
-        """What the files of `run.costs` measured of transfers and pools."""
-        from hicachectl.bench_results import priors_of
-        from hicachectl.run_costs import read_costs
-        from hicachectl.runtime.cost import Path as CostPath
-        from hicachectl.tuning.sizing.measured_costs import Benched
-
-        results = read_costs(self.effective.run.costs)
-        lines = {path: line for result in results for path, line in priors_of(result).items()}
-        made = [result.costs.make_s_per_gib for result in results if result.costs.make_s_per_gib is not None]
-        below = lines.get(CostPath.STORAGE_READ) if self.storage_pages != 0 else None
-        return Benched(lines.get(CostPath.HOST_READ), below, made[0] if made else None)
+        measured, why = costs_of(trials, self.base, traffic, of_pool)
+        given = sizing_costs(read_costs(self.effective.run.costs))
+        measured, why = with_given(given, measured, why, self.base, traffic, of_pool)
+        return of_pool, measured, why
 
     def by_economics(
         self, prediction: Prediction, climbed: Climbed, costs: Costs, journal: SizeJournal
@@ -290,18 +280,30 @@ class Sizing:
             progress=progress,
         )  # fmt: skip
 
-    def _require_room(self, pages: int) -> None:
-        """Look again before memory is taken: it may have gone since the plan. Raises CapacityError."""
-        from hicachectl.errors import CapacityError
+    def _look(self) -> Budget:
+        """Look at what the host has room for now."""
+        from hicachectl.size_room import pool_plan
         from hicachectl.tuning.host.memory import read_memory
         from hicachectl.tuning.sizing.budget import budget_of
 
-        now = budget_of(read_memory(self.root), taken_bytes=self._taken_bytes, max_bytes=self._max_bytes)
+        plan = pool_plan(
+            self.base.host_memory, self.base.geometry, self.base.device, ranks=self.ranks, shared=self.shared
+        )
+        return budget_of(
+            read_memory(self.root), taken_bytes=self._taken_bytes, max_bytes=self._max_bytes, plan=plan
+        )  # fmt: skip
+
+    def _require_room(self, pages: int) -> None:
+        """Look again before memory is taken: it may have gone since the plan. Raises CapacityError."""
+        from hicachectl.errors import CapacityError
+
+        now = self._look()
         wanted = pages * self.base.geometry.page_bytes
-        if wanted > now.can_use_bytes:
+        most = now.can_use_bytes if now.trial_bytes is None else now.trial_bytes
+        if wanted > most:
             raise CapacityError(
-                f"a pool of {wanted} bytes, {now.can_use_bytes} are to be had now",
-                terms=(("pool bytes", wanted), (now.bound, now.can_use_bytes)),
+                f"a pool of {wanted} bytes, {most} are to be had now",
+                terms=(("pool bytes", wanted), (now.bound, most)),
                 why=f"bound by {now.bound}",
             )
 

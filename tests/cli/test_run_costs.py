@@ -67,15 +67,20 @@ def test_without_a_file_nothing_is_measured() -> None:
     assert with_measured_prefill(effective) is effective
 
 
-def test_a_link_measured_on_another_device_and_two_files_of_one_cost_are_refused() -> None:
+def test_of_two_that_measured_the_same_the_first_counts() -> None:
     write_result("copy.json", "copy", READ)
-    write_result("again.json", "copy", READ)
+    write_result("model.json", "model", Costs(LineCost(9.0, 9.0, 9), LineCost(1.0, 2.0, 9)))
+    found = measured_priors(read_costs("copy.json, model.json"), "cpu")
+    assert {path.value: cost.fixed_s for path, cost in found.items()} == {"host_read": 2e-5, "host_write": 1.0}
+    found = measured_priors(read_costs("model.json,copy.json"), "cpu")
+    assert {cost.fixed_s for cost in found.values()} == {9.0, 1.0}
+
+
+def test_transfers_to_another_kind_of_device_are_refused_and_storage_is_the_same_for_all() -> None:
+    write_result("copy.json", "copy", READ)
     with pytest.raises(UsageError, match="measured on cpu, this run is on cuda"):
         measured_priors(read_costs("copy.json"), "cuda")
-    with pytest.raises(UsageError, match=r"copy\.json and again\.json both measured host_read"):
-        read_costs("copy.json, again.json")
-    storage = Costs(storage_read=LineCost(1e-3, 1e-9, 4))
-    write_result("store.json", "store", storage)
+    write_result("store.json", "store", Costs(storage_read=LineCost(1e-3, 1e-9, 4)))
     assert [path.value for path in measured_priors(read_costs("store.json"), "cuda")] == ["storage_read"]
 
 

@@ -18,6 +18,7 @@ READING_ORDER: tuple[str, ...] = (
     "economics",
     "plateau",
     "budget",
+    "node_room",
     "engine_flags",
     "steps",
     "step_rules",
@@ -31,5 +32,6 @@ READING_ORDER: tuple[str, ...] = (
     "restores",
     "pool_costs",
     "measured_costs",
+    "given_costs",
     "size_journal",
 )

@@ -8,12 +8,12 @@ import pytest
 from made_trials import made_trial
 
 from hicachectl.runtime.cache import CacheConfig
-from hicachectl.runtime.cost import CostModel, LinearCost, RecomputeCost
+from hicachectl.runtime.cost import CostModel, RecomputeCost
 from hicachectl.runtime.geometry import preset
 from hicachectl.runtime.layout import Backend, Layout
 from hicachectl.runtime.replay.driver import ComputeSource, ReplayConfig
 from hicachectl.tuning.sizing.economics import Costs
-from hicachectl.tuning.sizing.measured_costs import Benched, Traffic, costs_of
+from hicachectl.tuning.sizing.measured_costs import Traffic, costs_of
 from hicachectl.tuning.sizing.pool_costs import pool_costs
 from hicachectl.tuning.sizing.restores import Restores
 from hicachectl.tuning.sizing.trial import Trial
@@ -40,6 +40,7 @@ def test_restores_too_short_to_pay_come_from_the_line_through_the_measured_ones(
     assert (costs is not None, why) == (True, None)
     assert costs is not None
     assert costs.crossover_tokens == pytest.approx(2968, abs=2)
+    assert costs.source == "the step of 100 pages"
     assert costs.prefill_s == pytest.approx(28.4e-6 + 0.01 / 10_000)
     dear, _ = found(made_trial(100, restores=restores(0.0, 30e-6)))
     assert dear is not None
@@ -57,24 +58,6 @@ def test_storage_costs_what_the_last_step_that_read_from_it_waited() -> None:
     without, _ = found(large)
     assert without is not None
     assert without.storage_restore_s is None
-
-
-def test_benchmarks_stand_in_for_steps_that_measured_nothing() -> None:
-    token_bytes = GEOMETRY.page_bytes / 512
-    benched = Benched(LinearCost(0.0441, 13.539e-6 / token_bytes), LinearCost(0.01, 1e-6 / token_bytes), 0.25)
-    nothing = pool_costs((), TRAFFIC.span_s, "not made")
-    costs, why = costs_of((), BASE, TRAFFIC, nothing, benched)
-    assert why is None
-    assert costs is not None
-    assert costs.restore_s == pytest.approx(0.0441 / 10_000 + 13.539e-6)
-    assert costs.crossover_tokens == pytest.approx(2968, abs=2)
-    assert (costs.make_s_per_gib, costs.source) == (0.25, "a benchmark, for requests of the mean length")
-    assert costs.storage_restore_s == pytest.approx(0.01 / 10_000 + 1e-6 + costs.restore_s)
-    measured, _ = costs_of((made_trial(100),), BASE, TRAFFIC, pool_costs((made_trial(100),), 1.0, "not made"), benched)
-    assert measured is not None
-    assert (measured.restore_s, measured.source) == (1e-6, "the step of 100 pages")
-    assert measured.make_s_per_gib != 0.25
-    assert costs_of((), BASE, TRAFFIC, nothing, replace(benched, make_s_per_gib=None))[0] is None
 
 
 @pytest.mark.parametrize(
