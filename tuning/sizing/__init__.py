@@ -31,5 +31,6 @@ READING_ORDER: tuple[str, ...] = (
     "restores",
     "pool_costs",
     "measured_costs",
+    "given_costs",
     "size_journal",
 )
