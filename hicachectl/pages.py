@@ -153,7 +153,10 @@ PAGES: dict[str, Page] = {
             Example(
                 "hicachectl tune size --trace my.jsonl --steps none --explain", "predict only, and say how it is chosen"
             ),
-            Example("hicachectl tune size --trace my.jsonl --max-bytes 64GiB -o json", "with a limit, for a program"),
+            Example(
+                "hicachectl tune size --trace my.jsonl --device cuda --max-bytes 64GiB -o json",
+                "registered pools, with a limit, for a program",
+            ),
         ),
         exits=(0, 1, 2, 3, 9, 10, 130, 143),
     ),
