@@ -213,7 +213,7 @@ def model_reasons(probe: RestoreProbe, model: Model) -> dict[str, str]:
         "c_interval_s": "a restore is a line; or given, or as many samples as coefficients",
         "from_tokens": "given, not measured",
         "to_tokens": "given, not measured",
-        "resident_share": "no time was left to read",
+        "resident_share": "nothing was read, or the kernel does not tell of these files",
         "kind": "the kernel does not list it",
         "mount": "the kernel does not list it",
         "device": "the kernel does not list it",

@@ -133,7 +133,7 @@ def _draw_storage(screen: Screen, data: Data) -> None:
     system, share = storage["file_system"], storage["resident_share"]
     kind = "" if system["kind"] is None else f", {system['kind']} on {system['device']}"
     if share is None:
-        read = "nothing was read"
+        read = "whether it was read cold is not known"
     elif share > 0.01:
         read = f"read warm: {100 * share:.0f} % of the files stayed in the page cache after fsync and DONTNEED"
     else:

@@ -90,7 +90,8 @@ def test_a_prefill_that_could_not_be_measured_leaves_the_restores_and_is_no_answ
     assert data["recompute_reason"].startswith(
         "0 lengths of prefill were measured, 3 are needed for a curve (16 tokens: no time"
     )
-    assert [d["subject"] for d in ran.json["diagnostics"]] == ["recompute"]
+    assert ran.json["diagnostics"][-1]["subject"] == "recompute"
+    assert "--prefill-file" in ran.json["diagnostics"][-1]["hint"]
 
 
 def test_a_layer_that_does_not_fit_is_refused_with_its_bytes() -> None:
