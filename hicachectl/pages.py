@@ -185,6 +185,14 @@ PAGES: dict[str, Page] = {
         ),
         exits=(0, 1, 2, 10, 11, 130, 143),
     ),
+    "bench": Page(
+        (
+            Example("hicachectl bench pool", "how fast host memory is filled and registered"),
+            Example("hicachectl bench pool --size 16GiB --device cuda", "beside torch's pinned memory"),
+            Example("hicachectl bench pool -o json --output-file pool.json", "a file for other commands"),
+        ),
+        exits=(0, 1, 2, 4, 5, 9, 10, 130, 143),
+    ),
     "trace": Page(
         (
             Example("hicachectl trace curve conversation_trace.jsonl.gz", "how much hits at every cache size"),

@@ -31,6 +31,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("topo", "Show the machine as the copies see it: uplinks, nodes, accelerators, findings.", GROUPS[1]),
     Entry("tune", "Plan, apply, verify and undo host settings: huge pages, NUMA, PCI Express ordering.", GROUPS[1]),
     Entry("run", "Replay a trace through the cache tiers and report what they pay.", GROUPS[0]),
+    Entry("bench", "Measure memory, links, copies and storage of this machine.", GROUPS[0]),
     Entry("trace", "Describe traces, and tell the hit rate of every cache size.", GROUPS[0]),
     Entry("config", "Show the effective configuration and where each value comes from.", GROUPS[1]),
     Entry("profile", "List, show and check profiles.", GROUPS[1]),
@@ -41,7 +42,6 @@ COMMANDS: tuple[Entry, ...] = (
 )
 
 PLANNED = {
-    "bench": "it will load links, pools and storage",
     "export": "it will write flags and units for engines",
     "doctor": "it will sweep limits, links, drift and storage",
     "bundle": "it will pack a support archive",

@@ -13,6 +13,8 @@ from hicachectl.errors import UsageError
 __all__ = ["SchemaName", "document_schema", "schema_names"]
 
 _ENVELOPE = "envelope"
+_PARTS = "$parts"
+"""Key of a schema that names a file of definitions which several documents share."""
 _FOLDER = files("hicachectl") / "schemas"
 
 
@@ -32,7 +34,7 @@ def schema_names() -> list[SchemaName]:
     found = []
     for item in _FOLDER.iterdir():
         name, dash, version = item.name.removesuffix(".json").rpartition("-")
-        if item.name.endswith(".json") and dash and name != _ENVELOPE:
+        if item.name.endswith(".json") and dash and name != _ENVELOPE and not name.endswith("-parts"):
             found.append(SchemaName(name, int(version)))
     return sorted(found)
 
@@ -59,10 +61,12 @@ def document_schema(wanted: str) -> tuple[SchemaName, dict[str, Any]]:
     chosen = matches[-1]
     schema = _read(SchemaName(_ENVELOPE, 1))
     data = _read(chosen)
+    parts = data.pop(_PARTS, None)
+    shared = {} if parts is None else _read(SchemaName(parts, chosen.version))["$defs"]
     schema["$id"] = f"hicachectl.{chosen}"
     schema["title"] = f"hicachectl {chosen.name}, document version {chosen.version}"
     schema["properties"]["schema"] = {"const": f"hicachectl.{chosen}"}
-    schema["$defs"] = {**schema.get("$defs", {}), **data.pop("$defs", {}), "data": data}
+    schema["$defs"] = {**schema.get("$defs", {}), **shared, **data.pop("$defs", {}), "data": data}
     schema["properties"]["data"] = {"anyOf": [{"$ref": "#/$defs/data"}, {"type": "null"}]}
     return chosen, schema
 

@@ -10,7 +10,7 @@ from hicachectl.envelope import Fact, plain
 if TYPE_CHECKING:
     from hicachectl.run_plan import RunPlan
     from hicachectl.tuning.sizing.budget import Budget
-    from hicachectl.tuning.sizing.plateau import Costs
+    from hicachectl.tuning.sizing.economics import Costs
     from hicachectl.tuning.sizing.prediction import Prediction
     from hicachectl.tuning.sizing.simulate import Simulated
     from hicachectl.tuning.sizing.steps import Climbed, Step
@@ -158,7 +158,7 @@ def _waterfall(base: Step | None, steps: list[Step]) -> list[dict[str, Any]]:
 
 
 def _payback(found: SizeFound, costs: Costs, at: list[int], pages: int) -> float | None:
-    from hicachectl.tuning.sizing.plateau import payback_h
+    from hicachectl.tuning.sizing.economics import payback_h
 
     index = at.index(pages)
     before = at[index - 1] if index else 0

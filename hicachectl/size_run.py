@@ -12,7 +12,7 @@ from hicachectl.errors import UsageError
 if TYPE_CHECKING:
     from hicachectl.config import Effective
     from hicachectl.run_plan import RunPlan
-    from hicachectl.tuning.sizing.plateau import Costs
+    from hicachectl.tuning.sizing.economics import Costs
     from hicachectl.tuning.sizing.prediction import Prediction
     from hicachectl.tuning.sizing.size_journal import SizeJournal
     from hicachectl.tuning.sizing.steps import Climbed, Step

@@ -85,6 +85,8 @@ PURE |= {
         "knobs.weighted_interleave",
         "knobs.limits",
         "knobs.table",
+        "sizing.levels",
+        "sizing.economics",
         "sizing.plateau",
         "sizing.engine_flags",
         "sizing.step_rules",
@@ -100,7 +102,7 @@ WORDS = {
     *(f"hicachectl.tuning.{name}" for name in ("target", "choices", "item", "sight", "outcome", "recipe")),
 }  # values, enums and names only; held to the same rules
 FROM_YAML = {"hicachectl.tuning.recipe_fields", "hicachectl.tuning.recipe_parse"}  # a parsed document, as a value
-MOVES_BYTES = ("hicachectl.runtime.memory", "hicachectl.runtime.transfer", "hicachectl.runtime.engines")
+MOVES_BYTES = tuple(f"hicachectl.runtime.{name}" for name in ("memory", "transfer", "probes", "engines"))
 ONLY_WHEN_CALLED = {"prometheus_client", "zstandard", "msgpack"}  # runtime: inside the function that needs them
 GUARDED = {
     "numa": "hicachectl.runtime.memory.numa",

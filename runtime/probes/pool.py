@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from hicachectl.errors import HicacheError, UsageError
+from hicachectl.errors import ExitCode, HicacheError, UsageError
 from hicachectl.runtime.memory.kinds import Kind
 from hicachectl.runtime.memory.mapping import map_memory
 from hicachectl.runtime.memory.register import NoRegistrar, Registrar
@@ -57,6 +57,8 @@ class PoolRow:
     before: tuple[PoolSample, ...] = ()
     """The one right before each sample."""
     refused: str | None = None
+    refused_code: ExitCode | None = None
+    """Of the error that ended the case; None where none did."""
 
     @property
     def total_s(self) -> float | None:
@@ -103,6 +105,7 @@ class _Collected:
     samples: list[PoolSample] = field(default_factory=list)
     before: list[PoolSample] = field(default_factory=list)
     refused: str | None = None
+    refused_code: ExitCode | None = None
 
 
 def default_cases(threads: Sequence[int], *, tmpfs: str | None = None, hugetlb: bool = False) -> tuple[PoolCase, ...]:
@@ -136,12 +139,13 @@ def run_pool_probe(
     calls: MemoryCalls | None = None,
     clock: Callable[[], float] = perf_counter,
     told: Callable[[str], None] = lambda text: None,
+    go_on: Callable[[], bool] = lambda: True,
 ) -> PoolProbe:
     """Make and give back a pool of `n_bytes` in every case, twice a round, and return the samples.
 
     `baseline` pins as much in another way and returns seconds to pin and to give back (`baseline_once`: it cannot give back, so
-    it runs once in all, cold); without one `baseline_reason` says why. `told` hears a line before each operand. A case that is
-    refused ends with its reason and the others go on. Takes memory and gives it back; changes nothing of the host. Raises
+    it runs once in all, cold); without one `baseline_reason` says why. `told` hears a line before each operand, `go_on` is asked
+    then whether there is time for it. A case that is refused ends with its reason and the others go on. Takes memory and gives it back; changes nothing of the host. Raises
     UsageError without rounds.
     """
     if rounds < 1 or n_bytes < 1:
@@ -158,6 +162,8 @@ def run_pool_probe(
     for number in range(rounds):
         shift = number % len(operands) if operands else 0
         for operand in (*operands[shift:], *operands[:shift]):
+            if not go_on():
+                break
             if operand is None:
                 if baseline is not None and reason is None and not (baseline_once and pinned):
                     told(f"round {number + 1} of {rounds}: {baseline_name}")
@@ -176,7 +182,7 @@ def run_pool_probe(
                     collected.samples.append(_sample(n_bytes, operand, registrar, calls, clock))
                     collected.before.append(before)
                 except HicacheError as error:
-                    collected.refused = str(error)
+                    collected.refused, collected.refused_code = str(error), error.exit_code
     if reason is None and baseline_once and pinned:
         reason = "torch keeps what it pinned: one sample, with nothing before it"
     return PoolProbe(
@@ -185,7 +191,7 @@ def run_pool_probe(
         registrar=None if isinstance(registrar, NoRegistrar) else registrar.name,
         not_registered=registrar.reason if isinstance(registrar, NoRegistrar) else None,
         rows=tuple(
-            PoolRow(case, tuple(of.samples), tuple(of.before), of.refused)
+            PoolRow(case, tuple(of.samples), tuple(of.before), of.refused, of.refused_code)
             for case in cases
             for of in (found[case.name],)
         ),

@@ -39,7 +39,7 @@ def test_a_reason_that_only_repeats_the_first_line_is_left_out() -> None:
 
 
 def test_a_planned_command_is_told_from_a_misspelt_one() -> None:
-    for line in (("bench", "link"), ("doctor",), ("export", "sglang")):
+    for line in (("bundle",), ("doctor",), ("export", "sglang")):
         ran = call(*line)
         assert ran.code == 2
         assert "planned and not there yet" in ran.err

@@ -28,7 +28,10 @@ def test_each_ending_has_its_exit_code(how: str, code: int) -> None:
 
 
 def test_every_exit_code_is_reached_by_a_test_or_named_here() -> None:
-    by_other_tests = {141: "test_a_closed_pipe_is_quiet_and_141", 9: "no command of this version sizes or measures"}
+    by_other_tests = {
+        141: "test_a_closed_pipe_is_quiet_and_141",
+        9: "test_no_time_is_no_answer_and_its_file_is_refused",
+    }
     assert set(ENDS.values()) | set(by_other_tests) == {int(code) for code in ExitCode}
 
 

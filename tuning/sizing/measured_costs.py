@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hicachectl.runtime.replay.driver import ReplayConfig
-from hicachectl.tuning.sizing.plateau import Costs
+from hicachectl.tuning.sizing.economics import Costs
 from hicachectl.tuning.sizing.trial import Trial
 from hicachectl.units import GIB
 

@@ -2,13 +2,12 @@
 
 The rule: the smallest pool within a point of the unlimited hit rate, read from the right, because the curves are S-shaped
 and the first small step is a desert, not the plateau (docs/facts.md#rejected-knees). Where a recomputed token, a restored
-token and a GiB of pool were measured, economics decides instead:
+token and a GiB of pool were measured, economics decides instead, with V saved and K spent an hour as in `economics`:
 
-    V(C)   = N H(C) max(0, t_p - t_r)         device-seconds saved an hour; H: what the host tier adds
-    K(C)   = GiB(C) (g / L + m)               seconds an hour to make the pool, and to carry it
-    choose the smallest C with  V - K >= max(V - K) - max(1 % of V(unlimited), N (t_p - t_r) x half the interval of H)
+    choose the smallest C with  V - K >= max(V - K) - max(1 % of V(unlimited), V(unlimited) / H x half the interval of H)
 
-Either is then raised to what one request needs and cut to what the memory allows; the answer names what bound it.
+Either is then raised to what the longest request and reads from L3 under way need, and cut to what the memory allows; the
+answer names what bound it.
 """
 
 from __future__ import annotations
@@ -17,14 +16,13 @@ from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
-import numpy.typing as npt
 
 from hicachectl.errors import CapacityError, UsageError
+from hicachectl.tuning.sizing.economics import Costs, saved_s_per_h
+from hicachectl.tuning.sizing.levels import Levels, Rates
 from hicachectl.units import GIB
 
-__all__ = ["Bound", "Choice", "Costs", "Levels", "Limits", "Rule", "choose", "payback_h"]
-
-Rates = npt.NDArray[np.float64]
+__all__ = ["Bound", "Choice", "Limits", "Rule", "choose"]
 
 
 class Bound(str, Enum):
@@ -44,67 +42,6 @@ class Rule(str, Enum):
 
     POINTS = "points"
     ECONOMICS = "economics"
-
-
-@dataclass(frozen=True, slots=True)
-class Levels:
-    """A hit curve over two tiers: `hits[C]` of `total` with C pages in all. `device_pages` are those of L1 that no running request holds.
-
-    Inclusive (write_through: L2 holds what L1 holds too): C host pages reach as far as C pages. Exclusive: L1 and L2 add up.
-    """
-
-    hits: npt.NDArray[np.int64]
-    total: int
-    device_pages: int
-    exclusive: bool = False
-
-    def reach(self, host_pages: int) -> int:
-        """Return the pages both tiers hold between them. Pure."""
-        return self.device_pages + host_pages if self.exclusive else max(self.device_pages, host_pages)
-
-    def rate(self, host_pages: int) -> float:
-        """Return the hit rate of both tiers, 0 to 1. Pure."""
-        return self._at(self.reach(host_pages))
-
-    def host_rate(self, host_pages: int) -> float:
-        """Return what the host tier adds to L1 alone, 0 to 1. Pure."""
-        return self.rate(host_pages) - self._at(self.device_pages)
-
-    @property
-    def ceiling(self) -> float:
-        """The hit rate without a limit. Pure."""
-        return int(self.hits[-1]) / self.total if self.total else 0.0
-
-    @property
-    def host_rates(self) -> Rates:
-        """What host pools of 0, 1, 2, ... pages add, up to the largest that adds anything. Pure."""
-        rates: Rates = self.hits / max(1, self.total)
-        start = min(self.device_pages, len(rates) - 1)
-        above: Rates = np.maximum(rates - rates[start], 0.0)
-        return above[start:] if self.exclusive else above
-
-    def _at(self, pages: int) -> float:
-        return int(self.hits[min(max(pages, 0), len(self.hits) - 1)]) / self.total if self.total else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """What was measured: seconds a recomputed and a restored token, seconds a GiB to make, seconds an hour a GiB to carry.
-
-    `tokens_per_h` are the input tokens of an hour, `lives_h` the hours a pool lives.
-    """
-
-    prefill_s: float
-    restore_s: float
-    make_s_per_gib: float
-    tokens_per_h: float
-    lives_h: float
-    carry_s_per_gib_h: float = 0.0
-
-    @property
-    def gain_s_per_h(self) -> float:
-        """Seconds an hour that a hit rate of 1 in the host tier would save. Pure."""
-        return self.tokens_per_h * max(0.0, self.prefill_s - self.restore_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +104,7 @@ def choose(
     def chosen(pages: int, bound: Bound, rule: Rule, reason: str) -> Choice:
         return Choice(pages, bound, rule, reason, plateau, levels.rate(pages), levels.rate(0), levels.ceiling)
 
-    most_gain = float(gains[-1])
-    if most_gain < points / 100:
+    if float(gains[-1]) < points / 100:
         return chosen(
             0, Bound.NO_REUSE, Rule.POINTS,
             f"do not grow the pool: without a limit {100 * levels.ceiling:.2f} % hit, L1 alone {100 * levels.rate(0):.2f} %",
@@ -177,15 +113,11 @@ def choose(
         pages, rule, bound = plateau, Rule.POINTS, Bound.PLATEAU
         reason = f"the smallest within {points:g} point{'' if points == 1 else 's'} of the ceiling, read from the right"
     else:
-        pages, rule, bound = _economical(gains, page_bytes, costs, half_interval), Rule.ECONOMICS, Bound.ECONOMICS
-        reason = "the smallest whose net gain is the largest, within its slack"
-        if not pages:
-            why = (
-                "a restored token costs as much as a computed one"
-                if not costs.gain_s_per_h
-                else "no pool earns its cost"
-            )
-            return chosen(0, bound, rule, f"do not grow the pool: {why}")
+        pages, rule, bound = _economical(levels, page_bytes, costs, half_interval), Rule.ECONOMICS, Bound.ECONOMICS
+        if not pages and not levels.storage_pages:
+            return chosen(0, bound, rule, f"do not grow the pool: {_why_nothing(costs)}")
+        reason = "the smallest whose net gain is the largest, within its slack" if pages else _why_nothing(costs)
+    reason += _about_storage(levels, costs)
     if too_short:
         bound, reason = Bound.TOO_SHORT, f"{reason}; the plateau still grows with the trace, so this is a lower bound"
     if pages < limits.least_pages:
@@ -210,12 +142,19 @@ def choose(
     return chosen(pages, bound, rule, reason)
 
 
-def payback_h(levels: Levels, costs: Costs, page_bytes: int, before: int, after: int) -> float | None:
-    """Return the hours after which growing from `before` to `after` host pages has paid for itself; None: never. Pure."""
-    gained = costs.gain_s_per_h * (levels.host_rate(after) - levels.host_rate(before))
-    grown_gib = (after - before) * page_bytes / GIB
-    gained -= grown_gib * costs.carry_s_per_gib_h
-    return grown_gib * costs.make_s_per_gib / gained if gained > 0 else None
+def _why_nothing(costs: Costs) -> str:
+    if costs.crossover_tokens is None:
+        return "no restore of any length is cheaper than computing"
+    return "no pool earns its cost" if costs.gain_s_per_h else "a restored token costs as much as a computed one"
+
+
+def _about_storage(levels: Levels, costs: Costs | None) -> str:
+    """What was made of the hits that storage would serve anyway."""
+    if not levels.storage_pages:
+        return ""
+    if costs is None or costs.storage_restore_s is None:
+        return "; what storage would serve anyway is not taken off, its cost was not measured"
+    return ", over what storage would serve anyway"
 
 
 def _plateau(gains: Rates, points: float) -> int:
@@ -223,11 +162,11 @@ def _plateau(gains: Rates, points: float) -> int:
     return int(np.argmax(gains >= float(gains[-1]) - points / 100 - 1e-12))
 
 
-def _economical(gains: Rates, page_bytes: int, costs: Costs, half_interval: float) -> int:
-    gib = np.arange(len(gains)) * (page_bytes / GIB)
-    net = costs.gain_s_per_h * gains - gib * (costs.make_s_per_gib / costs.lives_h + costs.carry_s_per_gib_h)
-    slack = max(0.01 * costs.gain_s_per_h * float(gains[-1]), costs.gain_s_per_h * half_interval)
-    best = float(net.max())
+def _economical(levels: Levels, page_bytes: int, costs: Costs, half_interval: float) -> int:
+    saved = saved_s_per_h(levels, costs)
+    net = saved - np.arange(len(saved)) * (page_bytes / GIB * costs.pool_s_per_gib_h)
+    best, most, gained = float(net.max()), float(saved[-1]), float(levels.paying_rates[-1])
     if best <= 0:
         return 0
+    slack = max(0.01 * most, most / gained * half_interval)
     return int(np.argmax(net >= best - min(slack, best)))

@@ -15,9 +15,11 @@ from hicachectl.runtime.write_policy import WritePolicy
 from hicachectl.tuning.sizing.budget import Budget
 from hicachectl.tuning.sizing.confidence import Confidence, confidence_of
 from hicachectl.tuning.sizing.curve import HitCurve, curve_from_runs, curve_of
+from hicachectl.tuning.sizing.economics import Costs
 from hicachectl.tuning.sizing.extents import runs_of
+from hicachectl.tuning.sizing.levels import Levels
 from hicachectl.tuning.sizing.paged import paged
-from hicachectl.tuning.sizing.plateau import Choice, Costs, Levels, Limits, choose
+from hicachectl.tuning.sizing.plateau import Choice, Limits, choose
 from hicachectl.tuning.sizing.step_rules import sizes_to_try
 from hicachectl.tuning.sizing.window import Definition, window_of
 

@@ -9,7 +9,9 @@ from shared_data import shared_path
 from hicachectl.errors import CapacityError, UsageError
 from hicachectl.runtime.replay.workload import open_trace
 from hicachectl.tuning.sizing.curve import curve_of
-from hicachectl.tuning.sizing.plateau import Bound, Costs, Levels, Limits, Rule, choose, payback_h
+from hicachectl.tuning.sizing.economics import Costs, payback_h
+from hicachectl.tuning.sizing.levels import Levels
+from hicachectl.tuning.sizing.plateau import Bound, Limits, Rule, choose
 from hicachectl.tuning.sizing.window import window_of
 from hicachectl.units import GIB
 

@@ -1,0 +1,215 @@
+"""What every document of `hicachectl bench` holds: where and how it was measured, measures with their samples, and costs.
+
+    data.setting    method in words, device, driver, kernel, torch, rounds
+    data.measures   one number each: its samples, their median and spread, the range expected and where that is from
+    data.costs      what profiles, the cost model and sizing take from it; null with the reason where it was not measured
+
+`bench_results.py` reads such a document back from a file. Pure.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hicachectl.envelope import Diagnostic, Fact, Result, Severity, plain, unexplained_nulls
+from hicachectl.errors import ExitCode
+
+__all__ = [
+    "NOISY_SPREAD",
+    "Costs",
+    "Expected",
+    "LineCost",
+    "Measure",
+    "RecomputeLine",
+    "Setting",
+    "bench_result",
+    "measure",
+    "not_answered",
+    "spread_of",
+]
+
+NOISY_SPREAD = 0.5
+"""Above this spread a median is no answer: the middle half of the samples is as wide as half of it (our choice)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Where and how a benchmark ran. What could not be found out is None; `reasons` says why, by name."""
+
+    method: str
+    rounds: int
+    device: str
+    """The name torch knows it by: cpu, cuda:0, ..."""
+    device_reason: str
+    """Why this device: asked for, or what auto found."""
+    accelerator: str | None
+    driver: str | None
+    cuda: str | None
+    torch: str | None
+    kernel: str
+    processor: str
+    cores: str
+    memory: str
+    reasons: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The range a number should lie in, in its own unit, and where that is from. Either end may be open (None)."""
+
+    low: float | None
+    high: float | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One measured number. `quantity` carries the unit (`populate_s`, `load_bytes_per_s`, `huge_share`).
+
+    `spread` is the distance of the quartiles over the median. `reason` says why there are no samples, or fewer than asked.
+    """
+
+    subject: str
+    quantity: str
+    samples: tuple[float, ...]
+    p50: float | None
+    spread: float | None
+    expected: Expected | None = None
+    reason: str | None = None
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the samples lie too far apart for the median to be an answer. Pure."""
+        return self.spread is not None and self.spread > NOISY_SPREAD
+
+
+@dataclass(frozen=True, slots=True)
+class LineCost:
+    """A transfer of n bytes takes `fixed_s + per_byte_s * n`; fitted to so many samples."""
+
+    fixed_s: float
+    per_byte_s: float
+    n_samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecomputeLine:
+    """Computing tokens [start, end) takes a_s + b_s n + c_s (end^2 - start^2), n = end - start; of which model, on what."""
+
+    a_s: float
+    b_s: float
+    c_s: float
+    model: str
+    hardware: str
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What others take from a benchmark. None: this benchmark does not measure it, or got no answer."""
+
+    host_read: LineCost | None = None
+    """host -> device"""
+    host_write: LineCost | None = None
+    """device -> host"""
+    storage_read: LineCost | None = None
+    """storage -> host"""
+    storage_write: LineCost | None = None
+    """host -> storage"""
+    recompute: RecomputeLine | None = None
+    make_s_per_gib: float | None = None
+    """Seconds to reserve, fill and register a GiB of a host pool."""
+
+
+def spread_of(samples: Sequence[float]) -> float | None:
+    """Return the distance of the quartiles over the median; None below two samples, or with a median of 0. Pure.
+
+    >>> spread_of([1.0, 2.0, 3.0]), spread_of([1.0])
+    (0.5, None)
+    """
+    if len(samples) < 2:
+        return None
+    low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
+    return (high - low) / abs(middle) if middle else None
+
+
+def measure(
+    subject: str,
+    quantity: str,
+    samples: Sequence[float],
+    *,
+    expected: Expected | None = None,
+    reason: str | None = None,
+) -> Measure:
+    """Make a measure of its samples, oldest first. Pure. Raises ValueError without samples and without a reason.
+
+    >>> measure("memfd", "populate_s", [1.0, 3.0, 2.0]).p50
+    2.0
+    """
+    if not samples and reason is None:
+        raise ValueError(f"{subject}, {quantity}: neither samples nor a reason")
+    p50 = statistics.median(samples) if samples else None
+    return Measure(subject, quantity, tuple(samples), p50, spread_of(samples), expected, reason)
+
+
+def not_answered(headline: Sequence[Measure], hint: str) -> tuple[tuple[Diagnostic, ...], ExitCode]:
+    """Name each headline measure that gave no answer; NO_RESULT when none of them did. Pure.
+
+    A measure without samples has its reason and is no finding: what cannot run here was not asked for an answer.
+    """
+    tried = [one for one in headline if one.samples]
+    noisy = [one for one in tried if one.noisy]
+    found = tuple(
+        Diagnostic(
+            "HC-NO-ANSWER", Severity.WARN,
+            f"{one.quantity}: the middle half of {len(one.samples)} samples spreads over {100 * (one.spread or 0):.0f} % of their "
+            f"median, {100 * NOISY_SPREAD:.0f} % is the most that counts as an answer",
+            subject=one.subject, hint=hint,
+        )
+        for one in noisy
+    )  # fmt: skip
+    if tried and len(noisy) < len(tried):
+        return found, ExitCode.OK
+    return found, ExitCode.NO_RESULT
+
+
+def bench_result(
+    kind: str,
+    setting: Setting,
+    measures: Sequence[Measure],
+    costs: Costs,
+    details: Mapping[str, Any],
+    *,
+    diagnostics: Sequence[Diagnostic] = (),
+    exit_code: ExitCode = ExitCode.OK,
+    reasons: Mapping[str, str] | None = None,
+) -> Result:
+    """Put a benchmark's document together: `details` are the fields that it alone has. Pure.
+
+    `reasons` say why a null is null, by the last name of its pointer (`driver`, `host_read`); every null gets one.
+    """
+    data = {
+        "setting": {name: value for name, value in plain(setting).items() if name != "reasons"},
+        "measures": plain(tuple(measures)),
+        "costs": plain(costs),
+        **plain(details),
+    }
+    why = {**_REASONS, **{f"/costs/{name}": f"bench {kind} does not measure it" for name in data["costs"]}}
+    why |= {f"/setting/{name}": reason for name, reason in setting.reasons.items()}
+    why |= dict(reasons or {})
+    facts = {p: Fact(reason=why.get(p) or why.get(p.rpartition("/")[2], "not known")) for p in unexplained_nulls(data)}
+    return Result(
+        f"hicachectl.bench-{kind}/1", data, diagnostics=diagnostics, exit_code=exit_code, facts=facts, rows="/measures"
+    )  # fmt: skip
+
+
+_REASONS = {
+    "p50": "no samples",
+    "spread": "fewer than two samples",
+    "expected": "no range is known for it",
+    "reason": "all of it was measured",
+    "low": "any lower value is expected too",
+    "high": "any higher value is expected too",
+}

@@ -1,0 +1,69 @@
+"""The screen of `bench pool`: a row a case, rates of filling and registering beside the range expected, then what did not run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicachectl.render.bench_words import by_name, draw_head, draw_sources, number, rate_range, rate_text
+from hicachectl.render.screen import Screen
+from hicachectl.render.table import Column, Table
+from hicachectl.units import format_bytes
+
+__all__ = ["draw_pool"]
+
+
+def draw_pool(screen: Screen, data: dict[str, Any]) -> None:
+    """Draw the document of `bench pool`."""
+    n_bytes = data["pool_bytes"]
+    draw_head(screen, f"BENCH POOL  {format_bytes(n_bytes)}", data)
+    columns = (
+        Column("CASE"), Column("TOTAL s", right=True), Column("FILL GiB/s", right=True), Column("(from .. to)", keep=2),
+        Column("REGISTER GiB/s", right=True), Column("(from .. to)", keep=3), Column("UNREGISTER GiB/s", right=True, keep=4),
+        Column("GIVE BACK s", right=True, keep=5, wide=True), Column("HUGE %", right=True), Column("TORCH x", right=True, keep=1),
+        Column("SPREAD %", right=True, keep=4),
+    )  # fmt: skip
+    rows = [_cells(case, data) for case in data["cases"] if case["refused"] is None]
+    torch = by_name(data)["torch pinned", "total_s"]
+    screen.table(Table(columns, rows if torch["p50"] is None else [*rows, _torch_cells(data)], rest="-o json"))
+    draw_sources(screen, data)
+    registered = (
+        f"registered with {data['registrar']}"
+        if data["registrar"] is not None
+        else f"nothing registered: {data['not_registered']}"
+    )
+    screen.paragraph("  ", registered)
+    if torch["p50"] is None:
+        screen.paragraph("  ", f"not compared with torch's pinned memory: {torch['reason']}")
+    for case in data["cases"]:
+        if case["refused"] is not None:
+            screen.paragraph(f"  {case['name']}: ", f"not measured: {case['refused']}")
+        for note in case["notes"]:
+            if note.startswith("verify"):
+                screen.paragraph(f"  {case['name']}: ", note.removeprefix("verify: "))
+    cost = data["costs"]["make_s_per_gib"]
+    if cost is not None:
+        screen.paragraph("  ", f"making a pool as run does costs {number(cost)} s a GiB (costs.make_s_per_gib)")
+
+
+def _cells(case: dict[str, Any], data: dict[str, Any]) -> list[str | None]:
+    found, n_bytes, name = by_name(data), data["pool_bytes"], case["name"]
+    total, fill, register = (found[name, part] for part in ("total_s", "populate_s", "register_s"))
+    huge, back = found[name, "huge_share"], found[name, "unmap_s"]
+    return [
+        name, _plain(total), rate_text(fill, n_bytes), rate_range(fill, n_bytes), rate_text(register, n_bytes),
+        rate_range(register, n_bytes), rate_text(found[name, "unregister_s"], n_bytes), _plain(back),
+        None if huge["p50"] is None else f"{100 * huge['p50']:.1f}",
+        None if case["times_torch"] is None else f"{case['times_torch']:.1f}",
+        None if total["spread"] is None else f"{100 * total['spread']:.0f}",
+    ]  # fmt: skip
+
+
+def _torch_cells(data: dict[str, Any]) -> list[str | None]:
+    found = by_name(data)
+    total, back = found["torch pinned", "total_s"], found["torch pinned", "unmap_s"]
+    spread = None if total["spread"] is None else f"{100 * total['spread']:.0f}"
+    return ["torch pinned", _plain(total), None, None, None, None, None, _plain(back), None, None, spread]
+
+
+def _plain(measure: dict[str, Any]) -> str | None:
+    return None if measure["p50"] is None else number(measure["p50"])

@@ -1,0 +1,85 @@
+"""What the screens of `hicachectl bench` share: the head, the method, and numbers beside the range expected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicachectl.render.screen import Screen
+from hicachectl.units import GIB
+
+__all__ = ["by_name", "draw_head", "draw_sources", "number", "rate_range", "rate_text", "span"]
+
+Data = dict[str, Any]
+
+
+def draw_head(screen: Screen, title: str, data: Data) -> None:
+    """Say what was measured, on what, and how."""
+    setting = data["setting"]
+    screen.print(title, "bold")
+    device = setting["device"] if setting["accelerator"] is None else f"{setting['device']} {setting['accelerator']}"
+    driver = "" if setting["driver"] is None else f"; {setting['driver']}"
+    screen.paragraph("  device   ", f"{device} ({setting['device_reason']}){driver}")
+    screen.paragraph(
+        "  machine  ",
+        f"{setting['processor']}, {setting['cores']} cores, {setting['memory']}; {setting['kernel']}; torch {setting['torch']}",
+    )
+    screen.paragraph("  method   ", f"{setting['method']}; median of {setting['rounds']} rounds")
+
+
+def draw_sources(screen: Screen, data: Data) -> None:
+    """Say where the expected ranges are from, when there are any."""
+    sources = sorted({one["expected"]["source"] for one in data["measures"] if one["expected"] is not None})
+    if sources:
+        screen.paragraph(
+            "  ",
+            f"(from .. to): expected, as on one H200 host ({', '.join(sources)}); ratios carry over to other machines, absolutes do not",
+        )
+
+
+def by_name(data: Data) -> dict[tuple[str, str], Data]:
+    """Return the measures by subject and quantity. Pure."""
+    return {(one["subject"], one["quantity"]): one for one in data["measures"]}
+
+
+def number(value: float) -> str:
+    """Write a number with three digits. Pure.
+
+    >>> number(0.012345), number(4.5678), number(123.4)
+    ('0.0123', '4.57', '123')
+    """
+    if value == 0 or abs(value) >= 100:
+        return f"{value:.0f}"
+    digits = max(0, 2 - _exponent(abs(value)))
+    return f"{value:.{min(digits, 9)}f}"
+
+
+def span(expected: Data | None, scale: float = 1.0) -> str:
+    """Write an expected range. Pure.
+
+    >>> span({"low": 0.05, "high": 0.39, "source": "x"}), span(None), span({"low": 0.99, "high": None, "source": "x"}, 100)
+    ('(0.0500 .. 0.390)', '', '(99.0 ..)')
+    """
+    if expected is None:
+        return ""
+    low = "" if expected["low"] is None else f"{number(expected['low'] * scale)} "
+    high = "" if expected["high"] is None else f" {number(expected['high'] * scale)}"
+    return f"({low}..{high})"
+
+
+def rate_text(measure: Data | None, n_bytes: int) -> str | None:
+    """Write the rate of a time in GiB/s; None where it was not measured. Pure."""
+    if measure is None or not measure["p50"]:
+        return None
+    return number(n_bytes / GIB / measure["p50"])
+
+
+def rate_range(measure: Data | None, n_bytes: int) -> str | None:
+    """Write the expected range of a time as a rate in GiB/s. Pure."""
+    if measure is None or measure["expected"] is None or measure["p50"] is None:
+        return None
+    gib, expected = n_bytes / GIB, measure["expected"]
+    return span({"low": gib / expected["high"], "high": gib / expected["low"], "source": ""})
+
+
+def _exponent(value: float) -> int:
+    return int(f"{value:e}".partition("e")[2])

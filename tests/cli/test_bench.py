@@ -1,0 +1,159 @@
+"""`hicachectl bench`: refusals with their codes, answers and none, and results that are read back from a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_runner import call
+
+from hicachectl.bench_data import Costs, LineCost, bench_result, measure, not_answered
+from hicachectl.bench_results import priors_of, read_bench
+from hicachectl.envelope import envelope, unexplained_nulls
+from hicachectl.errors import ExitCode, UsageError
+
+POOL = ("bench", "pool", "--device", "cpu", "--threads", "1", "--kind", "anonymous")
+
+
+def test_a_result_is_a_file_that_is_read_back_with_every_sample(tmp_path: Path) -> None:
+    path = tmp_path / "pool.json"
+    ran = call(*POOL, "--size", "8MiB", "--rounds", "3", "-o", "json", "--output-file", str(path))
+    assert ran.code in (0, 9)  # 9: another load on this machine
+    document = json.loads(path.read_text()) | {"exit_code": 0}
+    path.write_text(json.dumps(document))
+    found = read_bench(path)
+    assert (found.kind, found.setting.device, found.setting.rounds) == ("pool", "cpu", 3)
+    total = found.find("anonymous huge, 1 thread", "total_s")
+    assert total is not None
+    assert len(total.samples) == 3
+    register = found.find("anonymous huge, 1 thread", "register_s")
+    assert register is not None
+    assert (register.samples, register.p50) == ((), None)
+    assert register.reason == "the device is the CPU: there is no driver to register with"
+    assert register.expected is not None
+    assert register.expected.source == "docs/facts.md#h200-pools"
+
+
+def test_no_time_is_no_answer_and_its_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pool.json"
+    ran = call(*POOL, "--size", "4MiB", "--time-budget", "0", "-o", "json", "--output-file", str(path))
+    assert ran.code == 9
+    with pytest.raises(UsageError, match="no answer"):
+        read_bench(path)
+
+
+def test_where_every_case_is_refused_the_code_is_that_of_the_refusal(tmp_path: Path) -> None:
+    ran = call(
+        "bench",
+        "pool",
+        "--device",
+        "cpu",
+        "--size",
+        "4MiB",
+        "--kind",
+        "tmpfs",
+        "--tmpfs",
+        str(tmp_path / "no"),
+        "-o",
+        "json",
+    )
+    refused = ran.json["data"]["cases"][0]["refused"]
+    assert str(tmp_path / "no") in refused
+    assert ran.code == ran.json["exit_code"] == 2
+
+
+def test_a_pool_that_does_not_fit_is_refused_with_every_term() -> None:
+    ran = call(*POOL, "--size", "900TiB")
+    assert ran.code == 10
+    for term in ("pool, one at a time", "total", "other use", "left to the machine", "usable memory"):
+        assert term in ran.err
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "words"),
+    [
+        (("--device", "mtia"), 5, "torch cannot use device mtia here"),
+        (("--kind", "paper"), 2, "'paper' is no kind of memory"),
+        (("--threads", "0"), 2, "no thread counts"),
+        (("--size", "1MiB"), 2, "less than a huge page"),
+        (("--rounds", "0"), 2, "--rounds"),
+        (("--root", "/"), 2, "snapshot"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_with_its_code(more: tuple[str, ...], code: int, words: str) -> None:
+    ran = call("bench", "pool", *more)
+    assert ran.code == code
+    assert words in ran.err
+
+
+def document(costs: Costs | None = None, **changes: Any) -> dict[str, Any]:
+    """A result of bench copy, as its file holds it."""
+    from hicachectl.bench_data import Setting
+    from hicachectl.context import read_origin
+
+    setting = Setting(
+        "m", 2, "cpu", "asked for", None, None, None, "2.6", "Linux", "p", "2", "1 GiB", {"driver": "none"}
+    )
+    result = bench_result("copy", setting, [measure("a", "load_s", [1.0, 3.0])], costs or Costs(), {})
+    made: dict[str, Any] = json.loads(json.dumps(envelope(result, read_origin(None)) | changes))
+    return made
+
+
+def written(folder: Path, made: Any) -> Path:
+    path = folder / "copy.json"
+    path.write_text(json.dumps(made))
+    return path
+
+
+def test_measured_costs_are_what_the_cost_model_may_start_from(tmp_path: Path) -> None:
+    made = document(Costs(host_read=LineCost(1e-4, 2e-11, 9)))
+    assert unexplained_nulls(made["data"]) == []
+    found = priors_of(read_bench(written(tmp_path, made)))
+    assert [(path.value, cost.fixed_s, cost.per_byte_s) for path, cost in found.items()] == [("host_read", 1e-4, 2e-11)]
+
+
+def test_a_later_field_is_passed_over(tmp_path: Path) -> None:
+    made = document()
+    made["data"]["measures"][0]["later"] = 1
+    assert read_bench(written(tmp_path, made)).measures[0].p50 == 2.0
+
+
+def test_an_edited_or_cut_result_is_refused_with_the_place(tmp_path: Path) -> None:
+    def edit(change: Any) -> Any:
+        made = document()
+        change(made)
+        return made
+
+    for change, words in (
+        (lambda d: d["data"]["measures"][0].update(p50=1.0), r"measures\[0\].p50 is 1.0, 2.0, the median"),
+        (lambda d: d["data"]["measures"][0].update(samples=["1"]), r"measures\[0\].samples\[0\] is '1', float"),
+        (lambda d: d["data"]["measures"][0].pop("subject"), r"measures\[0\].subject is 'nothing'"),
+        (lambda d: d["data"]["setting"].update(rounds=True), "setting.rounds is True, int"),
+        (lambda d: d["data"]["costs"].update(host_read={"fixed_s": 1}), "costs.host_read.per_byte_s"),
+        (lambda d: d["data"].pop("costs"), "data.costs is None, an object"),
+        (lambda d: d.update(data=None), "data.setting is None"),
+        (lambda d: d.update(schema="hicachectl.bench-copy/2"), "version 2 of bench-copy, this release reads 1"),
+        (lambda d: d.update(schema="hicachectl.topo/1"), "no result of bench"),
+        (lambda d: d.update(exit_code=9), "no answer"),
+        (lambda d: d.pop("exit_code"), "exit_code is None"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            read_bench(written(tmp_path, edit(change)))
+    for text in ("", "[]", "{", "{}"):
+        (tmp_path / "x.json").write_text(text)
+        with pytest.raises(UsageError):
+            read_bench(tmp_path / "x.json")
+    with pytest.raises(UsageError, match="cannot read"):
+        read_bench(tmp_path / "missing.json")
+
+
+def test_noise_is_a_finding_and_only_all_of_it_is_no_result() -> None:
+    calm, wild = measure("a", "x_s", [1.0, 1.1, 1.2]), measure("b", "x_s", [1.0, 2.0, 9.0])
+    absent = measure("c", "x_s", [], reason="cannot run here")
+    findings, code = not_answered([calm, wild, absent], "more rounds")
+    assert ([f.subject for f in findings], code) == (["b"], ExitCode.OK)
+    assert not_answered([wild, absent], "x")[1] is ExitCode.NO_RESULT
+    assert not_answered([absent], "x")[1] is ExitCode.NO_RESULT
+    assert not_answered([calm], "x") == ((), ExitCode.OK)

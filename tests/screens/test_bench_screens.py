@@ -1,0 +1,91 @@
+"""Golden screens of bench. UPDATE_SCREENS=1 rewrites them; read them."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_memory import FakeDriver, FakeKernel
+
+from hicachectl.bench_data import Setting, bench_result
+from hicachectl.bench_pool_data import METHOD, pool_costs, pool_details, pool_measures, pool_reasons
+from hicachectl.envelope import unexplained_nulls
+from hicachectl.render.bench_pool import draw_pool
+from hicachectl.render.screen import Screen
+from hicachectl.runtime.memory.register import NoRegistrar
+from hicachectl.runtime.probes.pool import default_cases, run_pool_probe
+from hicachectl.units import GIB
+
+FOLDER = Path(__file__).parent
+H200 = Setting(
+    METHOD, 3, "cuda:0", "auto: torch can use cuda here", "NVIDIA H200", "NVRM version: NVIDIA UNIX Open Kernel Module 580.95.05",
+    "13.0", "2.11.0", "Linux 6.18.0", "Intel Xeon", "16 usable of 16", "125.0 GiB", {},
+)  # fmt: skip
+PROCESSOR = Setting(
+    METHOD, 3, "cpu", "auto: torch has no accelerator it can use here", None, None, None, "2.11.0", "Linux 6.18.0", "AMD EPYC",
+    "2 usable of 2", "23.5 GiB", {"accelerator": "none", "driver": "none", "cuda": "none"},
+)  # fmt: skip
+
+
+class Clock:
+    """Passes unevenly, the same way every time."""
+
+    def __init__(self) -> None:
+        self.now, self.looks = 0.0, 0
+
+    def __call__(self) -> float:
+        self.looks += 1
+        self.now += (0.05, 0.3, 0.11, 0.07, 0.02, 0.2, 0.13)[self.looks % 7]
+        return self.now
+
+
+def pool(*, accelerated: bool) -> dict[str, Any]:
+    def refuse(call: str) -> None:
+        if call == "file" and not accelerated:
+            raise PermissionError(13, "Permission denied", "open /dev/shm")
+
+    kernel = FakeKernel(refuse, huge=accelerated)
+    probe = run_pool_probe(
+        4 * GIB, default_cases((1, 16), tmpfs="/dev/shm"), rounds=3, calls=kernel, clock=Clock(),
+        registrar=FakeDriver() if accelerated else NoRegistrar("the device is the CPU: there is no driver to register with"),
+        baseline=(lambda n: (6.8, 1.9)) if accelerated else None,
+        baseline_reason=None if accelerated else "device cpu: torch pins memory for CUDA devices",
+    )  # fmt: skip
+    measures = pool_measures(probe)
+    setting = H200 if accelerated else PROCESSOR
+    result = bench_result(
+        "pool", setting, measures, pool_costs(probe, measures), pool_details(probe), reasons=pool_reasons(probe)
+    )
+    document: dict[str, Any] = {**result.data, "facts": {p: {"reason": f.reason} for p, f in result.facts.items()}}
+    assert unexplained_nulls(document) == []
+    return document
+
+
+DRAWN: dict[str, Callable[[Screen], None]] = {
+    "bench-pool": lambda screen: draw_pool(screen, pool(accelerated=True)),
+    "bench-pool-cpu": lambda screen: draw_pool(screen, pool(accelerated=False)),
+}
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize("name", sorted(DRAWN))
+def test_the_screen_is_as_recorded(name: str, width: int) -> None:
+    stream = io.StringIO()
+    DRAWN[name](Screen(stream, width=width, ascii=True))
+    text, path = stream.getvalue(), FOLDER / f"{name}-{width}.txt"
+    if os.environ.get("UPDATE_SCREENS"):
+        path.write_text(text)
+    assert text == path.read_text()
+    assert text.isascii()
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_a_screen_of_bench_has_one_kind_of_unit() -> None:
+    for name in DRAWN:
+        stream = io.StringIO()
+        DRAWN[name](Screen(stream, width=160, ascii=True, wide=True))
+        assert "GB" not in stream.getvalue()
