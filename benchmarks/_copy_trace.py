@@ -9,9 +9,9 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from _copy_rig import Rig, finish
 
 from hicachectl.runtime.layout import Backend
+from hicachectl.runtime.probes.copy_rig import Rig, finish
 from hicachectl.runtime.transfer.backends import Direction
 from hicachectl.runtime.transfer.cuda_runtime import CudaRuntime, find_cuda_runtime
 from hicachectl.runtime.transfer.device import DeviceOrder

@@ -13,7 +13,6 @@ import argparse
 import gc
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -21,11 +20,13 @@ from typing import Any
 import torch
 from _accelerator import accelerator
 from _bench import Row, arguments, report
-from _copy_rig import Case, Products, Rig, SideStreams, WrongBytes, backends_here, finish
 from _copy_trace import trace_transfer
 
 from hicachectl.runtime.geometry import KVGeometry, KVKind, preset
 from hicachectl.runtime.layout import Backend, Layout
+from hicachectl.runtime.probes.copy_rig import Case, Rig, WrongBytes, backends_here, finish
+from hicachectl.runtime.probes.copy_times import against_copy, against_peak, beside_products, both_ways
+from hicachectl.runtime.probes.products import Products
 from hicachectl.runtime.transfer.backends import Direction
 from hicachectl.runtime.transfer.device import AcceleratorOrder, DeviceOrder, device_order
 from hicachectl.runtime.transfer.groups import layer_groups
@@ -145,10 +146,10 @@ def reference(setup: Setup) -> Iterator[Row]:
             backend,
         ):
             name = f"{case.name}, {setup.main_backend.value}"
-            yield from against_peak(setup, rig, engine, name, 0.985)
-            yield from both_ways(setup, rig, engine, name)
-            yield from products(setup, rig, engine, name)
-            yield from small_loads(setup, rig, engine, name)
+            yield from peak_rows(setup, rig, engine, name, 0.985)
+            yield from both_rows(setup, rig, engine, name)
+            yield from product_rows(setup, rig, engine, name)
+            yield from small_rows(setup, rig, engine, name)
             staging = getattr(backend, "staging_bytes", 0)
             yield Row(f"{name}: staging memory, both directions", "MiB", (staging / 2**20,), setup.target(256))
     finally:
@@ -164,9 +165,7 @@ def gqa(setup: Setup) -> Iterator[Row]:
                 engine,
                 _,
             ):
-                yield from against_peak(
-                    setup, rig, engine, f"{case.name}, {setup.main_backend.value}", 0.95, brief=True
-                )
+                yield from peak_rows(setup, rig, engine, f"{case.name}, {setup.main_backend.value}", 0.95, brief=True)
         finally:
             rig.close()
 
@@ -191,153 +190,80 @@ def other_backends(setup: Setup) -> Iterator[Row]:
             rig.close()
 
 
-def against_peak(setup: Setup, rig: Rig, engine: Any, name: str, share: float, *, brief: bool = False) -> Iterator[Row]:
+def peak_rows(setup: Setup, rig: Rig, engine: Any, name: str, share: float, *, brief: bool = False) -> Iterator[Row]:
     """Loads and backups, each in turn with a plain copy of the same bytes."""
-    streams, n_bytes = SideStreams(setup.device), rig.case.n_bytes
     for direction in Direction:
-        plain = rig.plain(n_bytes, up=direction is Direction.LOAD)
-        walls, peaks, held, submit, first = [], [], [], [], []
-        for turn in range(setup.rounds + 1):
-            peak = streams.seconds(plain)
-            began = perf_counter()
-            transfer = rig.load(engine) if direction is Direction.LOAD else rig.backup(engine)
-            returned = perf_counter()
-            transfer.wait_layer(0)
-            layer = perf_counter()
-            finish(transfer)
-            wall = perf_counter() - began
-            if turn:
-                walls.append(wall)
-                peaks.append(peak)
-                held.append(returned - began)
-                submit.append(transfer.submit_s)
-                first.append((layer - began) / wall)
-        way = direction.value
-        best = n_bytes / median(peaks)
+        found = against_peak(rig, engine, direction, setup.rounds)
+        way, n_bytes = direction.value, found.n_bytes
         yield Row(
-            f"{name}: pinned peak, {way}", "GB/s", tuple(n_bytes / s / 1e9 for s in peaks), None, "one contiguous copy"
+            f"{name}: pinned peak, {way}",
+            "GB/s",
+            tuple(n_bytes / s / 1e9 for s in found.peak_s),
+            None,
+            "one contiguous copy",
         )
         yield Row(
             f"{name}: {way}",
             "GB/s",
-            tuple(n_bytes / s / 1e9 for s in walls),
+            tuple(n_bytes / s / 1e9 for s in found.wall_s),
             None,
-            f"{transfer.n_submissions} submissions",
+            f"{found.n_submissions} submissions",
         )
         yield Row(
-            f"{name}: {way}, share of the pinned peak", "ratio", tuple(n_bytes / s / best for s in walls), setup.target(share),
-            f"peak {best / 1e9:.2f} GB/s of this run", at_least=True,
+            f"{name}: {way}, share of the pinned peak", "ratio", found.shares, setup.target(share),
+            f"peak {found.peak_bytes_per_s / 1e9:.2f} GB/s of this run", at_least=True,
         )  # fmt: skip
         if brief:
             continue
-        yield Row(f"{name}: {way}, caller held", "ms", tuple(1e3 * s for s in held), setup.target(0.2))
-        yield Row(f"{name}: {way}, submission thread", "ms", tuple(1e3 * s for s in submit), setup.target(6.0))
+        yield Row(f"{name}: {way}, caller held", "ms", tuple(1e3 * s for s in found.held_s), setup.target(0.2))
+        yield Row(f"{name}: {way}, submission thread", "ms", tuple(1e3 * s for s in found.submit_s), setup.target(6.0))
         if direction is Direction.LOAD:
-            yield Row(f"{name}: first layer group ready", "share of the whole", tuple(first), setup.target(0.05))
+            first = tuple(layer / wall for layer, wall in zip(found.first_layer_s, found.wall_s, strict=True))
+            yield Row(f"{name}: first layer group ready", "share of the whole", first, setup.target(0.05))
 
 
-def both_ways(setup: Setup, rig: Rig, engine: Any, name: str) -> Iterator[Row]:
+def both_rows(setup: Setup, rig: Rig, engine: Any, name: str) -> Iterator[Row]:
     """A load and a backup at the same time, in turn with two plain copies."""
-    streams, n_bytes = SideStreams(setup.device), rig.case.n_bytes
-    host, device = rig.host_pool.tensor.view(-1), rig.device_pool.tensor.view(-1)
-
-    def up() -> None:
-        device[:n_bytes].copy_(host[:n_bytes], non_blocking=True)
-
-    def down() -> None:
-        host[-n_bytes:].copy_(device[-n_bytes:], non_blocking=True)
-
-    walls, peaks = [], []
-    for turn in range(setup.rounds + 1):
-        peak = streams.seconds(up, down)
-        began = perf_counter()
-        transfers = (rig.load(engine), rig.backup(engine))
-        for transfer in transfers:
-            finish(transfer)
-        wall = perf_counter() - began
-        if turn:
-            walls.append(wall)
-            peaks.append(peak)
-    best = 2 * n_bytes / median(peaks)
+    found = both_ways(rig, engine, setup.rounds)
+    best = found.peak_bytes_per_s
     yield Row(
         f"{name}: bidirectional peak",
         "GB/s",
-        tuple(2 * n_bytes / s / 1e9 for s in peaks),
+        tuple(found.n_bytes / s / 1e9 for s in found.peak_s),
         None,
         "two contiguous copies",
     )
-    yield Row(f"{name}: load and backup at once", "GB/s", tuple(2 * n_bytes / s / 1e9 for s in walls))
+    yield Row(f"{name}: load and backup at once", "GB/s", tuple(found.n_bytes / s / 1e9 for s in found.wall_s))
     yield Row(
-        f"{name}: at once, share of the bidirectional peak", "ratio", tuple(2 * n_bytes / s / best for s in walls),
+        f"{name}: at once, share of the bidirectional peak", "ratio", tuple(found.n_bytes / s / best for s in found.wall_s),
         setup.target(0.95), f"peak {best / 1e9:.2f} GB/s of this run", at_least=True,
     )  # fmt: skip
 
 
-def products(setup: Setup, rig: Rig, engine: Any, name: str) -> Iterator[Row]:
-    """Matrix products beside a load or a backup that lasts longer than they do, between as many alone.
-
-    The device never idles in a round, so that all have the same clock: some products first, those before, those beside,
-    some while the transfer ends, those after.
-    """
+def product_rows(setup: Setup, rig: Rig, engine: Any, name: str) -> Iterator[Row]:
+    """Matrix products beside a load or a backup that lasts longer than they do, between as many alone."""
     n = 30 if setup.measures and not setup.quick else 3
     compute = Products(setup.device, 8192 if setup.measures else 64)
     for direction in Direction:
-        alone: list[float] = []
-        beside, shares, covered = [], [], []
-        moved = _Beside(rig, engine, direction)
-        for _ in range(setup.rounds):
-            _, before, with_it, _, after = compute.in_a_row((n // 2, n, n, n, n), moved.stages)
-            alone += [before, after]
-            beside.append(with_it)
-            shares.append(2 * with_it / (before + after))
-            covered.append(moved.outlasted)
+        found = beside_products(rig, engine, direction, compute, n, setup.rounds)
         title = f"{n} products {compute.size}^3"
-        note = f"the transfer outlasted them in {sum(covered)} of {len(covered)} rounds"
-        yield Row(f"{name}: {title} alone", "ms", tuple(1e3 * s for s in alone))
+        note = f"the transfer outlasted them in {sum(found.outlasted)} of {len(found.outlasted)} rounds"
+        yield Row(f"{name}: {title} alone", "ms", tuple(1e3 * s for s in found.alone_s))
         yield Row(
-            f"{name}: {title} beside a {direction.value}", "times alone", tuple(shares),
+            f"{name}: {title} beside a {direction.value}", "times alone", found.times_alone,
             setup.target(1.03), note,
         )  # fmt: skip
 
 
-class _Beside:
-    """A transfer that begins with the products beside it, and is over before those after it."""
-
-    def __init__(self, rig: Rig, engine: Any, direction: Direction) -> None:
-        self._ask = partial(rig.load if direction is Direction.LOAD else rig.backup, engine)
-        self.outlasted = False
-        self.stages = {2: self._begin, 3: self._look, 4: self._finish}
-
-    def _begin(self) -> None:
-        self._transfer = self._ask()
-
-    def _look(self) -> None:
-        self.outlasted = not self._transfer.done
-
-    def _finish(self) -> None:
-        finish(self._transfer)
-
-
-def small_loads(setup: Setup, rig: Rig, engine: Any, name: str) -> Iterator[Row]:
+def small_rows(setup: Setup, rig: Rig, engine: Any, name: str) -> Iterator[Row]:
     """Loads of a few pages, in turn with one contiguous copy of the same bytes."""
-    streams = SideStreams(setup.device)
-    for n_pages in SMALL:
-        n_pages = min(n_pages, rig.case.n_pages)
-        plain = rig.plain(n_pages * rig.case.geometry.page_bytes, up=True)
-        walls, peaks = [], []
-        for turn in range((20 if setup.quick or not setup.measures else 200) + 1):
-            peak = streams.seconds(plain)
-            began = perf_counter()
-            finish(rig.load(engine, n_pages))
-            wall = perf_counter() - began
-            if turn:
-                walls.append(wall)
-                peaks.append(peak)
-        base = median(peaks)
-        yield Row(f"{name}: {n_pages} pages, one contiguous copy", "us", tuple(1e6 * s for s in peaks))
+    for n_pages in (min(n, rig.case.n_pages) for n in SMALL):
+        found = against_copy(rig, engine, n_pages, 20 if setup.quick or not setup.measures else 200)
+        base = median(found.copy_s)
+        yield Row(f"{name}: {n_pages} pages, one contiguous copy", "us", tuple(1e6 * s for s in found.copy_s))
         yield Row(
-            f"{name}: load of {n_pages} pages", "times the copy", tuple(s / base for s in walls), setup.target(1.5),
-            f"p50 {1e6 * median(walls):.0f} us",
+            f"{name}: load of {n_pages} pages", "times the copy", tuple(s / base for s in found.wall_s), setup.target(1.5),
+            f"p50 {1e6 * median(found.wall_s):.0f} us",
         )  # fmt: skip
 
 
@@ -356,7 +282,7 @@ def trace(setup: Setup) -> None:
 def _rate(rig: Rig, engine: Any, direction: Direction, rounds: int) -> Iterator[float]:
     for turn in range(rounds + 1):
         began = perf_counter()
-        finish(rig.load(engine) if direction is Direction.LOAD else rig.backup(engine))
+        finish(rig.ask(engine, direction))
         if turn:
             yield rig.case.n_bytes / (perf_counter() - began) / 1e9
 

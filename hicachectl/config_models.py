@@ -7,25 +7,17 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.config import JsonDict
 
-from hicachectl.errors import UsageError
-from hicachectl.units import GIB, parse_size
+from hicachectl.config_memory import HostMemoryConfig
+from hicachectl.config_section import SIZE_WANTED, Section, SizeBytes, read_size
+from hicachectl.units import GIB
 
 __all__ = [
-    "AcsTune", "ComputeConfig", "HicacheConfig", "KhugepagedTune", "LimitsTune", "NumaTune", "PcieTune", "PrefetchConfig", "RunConfig", "SizeBytes", "ThpTune",
+    "AcsTune", "ComputeConfig", "HicacheConfig", "HostMemoryConfig", "KhugepagedTune", "LimitsTune", "NumaTune", "PcieTune", "PrefetchConfig", "RunConfig", "SizeBytes", "ThpTune",
     "TmpfsTune", "TuneConfig",
 ]  # fmt: skip
-
-
-def _size(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    try:
-        return parse_size(value)
-    except UsageError as e:
-        raise ValueError(e.what) from e
 
 
 def _power_of_two(value: int) -> int:
@@ -36,7 +28,7 @@ def _power_of_two(value: int) -> int:
 
 def _report_or_size(value: object) -> object:
     if isinstance(value, str) and value != "report":
-        _size(value)
+        read_size(value)
     return value
 
 
@@ -48,19 +40,11 @@ def _defrag(value: str) -> str:
     if word not in _DEFRAG or (colon and word != "auto"):
         raise ValueError(f"{value!r} is no word of it")
     if colon:
-        _size(size)
+        read_size(size)
     return value
 
 
-SizeBytes = Annotated[int, BeforeValidator(_size), Field(ge=0)]
-_SIZE_WANTED: JsonDict = {"want": "a size such as 64GiB, or a number of bytes"}
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
-
-
-class ComputeConfig(_Section):
+class ComputeConfig(Section):
     """The modelled prefill: seconds to compute tokens [start, end) = a_s + b_s n + c_s (end^2 - start^2), n = end - start.
 
     The defaults are the least-squares fit (relative error, within 1.4 %) to the prefill measured on one H200 with Qwen3-8B, eager, from
@@ -84,7 +68,7 @@ class ComputeConfig(_Section):
     )
 
 
-class PrefetchConfig(_Section):
+class PrefetchConfig(Section):
     """How long a request waits for pages from L3. Base and slope are SGLang's defaults; SGLang 0.5.23 has no upper bound: docs/facts.md#sglang-prefetch."""
 
     policy: Literal["best_effort", "wait_complete", "timeout"] = Field(
@@ -96,7 +80,7 @@ class PrefetchConfig(_Section):
     max_s: float = Field(default=10.0, ge=0, description="deadline: upper bound")
 
 
-class RunConfig(_Section):
+class RunConfig(Section):
     """What `hicachectl run` replays, on which tiers, with which policies."""
 
     trace: str | None = Field(default=None, description="trace file to replay; null = the synthetic workload")
@@ -143,7 +127,7 @@ class RunConfig(_Section):
     storage_path: str | None = Field(
         default=None, min_length=1, description="folder of L3; auto = a temporary one; null = no storage tier"
     )
-    storage_bytes: SizeBytes = Field(default=GIB, description="bytes L3 may hold", json_schema_extra=_SIZE_WANTED)
+    storage_bytes: SizeBytes = Field(default=GIB, description="bytes L3 may hold", json_schema_extra=SIZE_WANTED)
 
     write_policy: Literal["write_through", "write_through_selective", "write_back"] = Field(
         default="write_through", description="when pages are copied down"
@@ -162,6 +146,7 @@ class RunConfig(_Section):
     seen_keys: int = Field(
         default=1 << 20, ge=1, le=1 << 28, description="page keys remembered to name the reason of a miss"
     )
+    host_memory: HostMemoryConfig = Field(default=HostMemoryConfig(), description="memory of the host pool")
     compute: ComputeConfig = Field(default=ComputeConfig(), description="modelled prefill")
     prefetch: PrefetchConfig = Field(default=PrefetchConfig(), description="waiting for L3")
 
@@ -175,7 +160,7 @@ class RunConfig(_Section):
     report: str | None = Field(default=None, min_length=1, description="HTML report to write; null = none")
 
 
-class ThpTune(_Section):
+class ThpTune(Section):
     """Transparent huge pages; the words are the kernel's (Documentation/admin-guide/mm/transhuge.rst)."""
 
     enabled: Literal["always", "madvise", "never"] | None = Field(
@@ -199,7 +184,7 @@ class ThpTune(_Section):
     )
 
 
-class KhugepagedTune(_Section):
+class KhugepagedTune(Section):
     """The kernel thread that makes huge pages of small ones later."""
 
     defrag: int | None = Field(
@@ -210,7 +195,7 @@ class KhugepagedTune(_Section):
     )
 
 
-class TmpfsTune(_Section):
+class TmpfsTune(Section):
     """Mounts that host pools live on."""
 
     huge: Literal["always", "within_size", "advise", "never"] | None = Field(
@@ -218,7 +203,7 @@ class TmpfsTune(_Section):
     )
 
 
-class NumaTune(_Section):
+class NumaTune(Section):
     """Where memory goes, and whether the kernel moves it later."""
 
     balancing: int | None = Field(
@@ -238,7 +223,7 @@ class NumaTune(_Section):
     )
 
 
-class PcieTune(_Section):
+class PcieTune(Section):
     """Bits of the accelerators' PCI Express control registers, each by its recipe (`hicachectl tune recipe list`)."""
 
     ido_request: Literal["on", "off"] | None = Field(
@@ -259,7 +244,7 @@ class PcieTune(_Section):
     )
 
 
-class AcsTune(_Section):
+class AcsTune(Section):
     """Access control of the ports above the accelerators."""
 
     p2p_redirect: Literal["off"] | None = Field(
@@ -272,7 +257,7 @@ _Limit = Annotated[str, BeforeValidator(_report_or_size)]
 _LIMIT_WANTED: JsonDict = {"want": "report, or the bytes of all host pools together such as 640GiB, or null"}
 
 
-class LimitsTune(_Section):
+class LimitsTune(Section):
     """Limits that a pool runs into. They are told with the lines that raise them, never set."""
 
     memlock: _Limit | None = Field(
@@ -288,7 +273,7 @@ class LimitsTune(_Section):
     )
 
 
-class TuneConfig(_Section):
+class TuneConfig(Section):
     """What `hicachectl tune plan` wants of the host. null leaves a setting alone, whatever a profile says."""
 
     thp: ThpTune = Field(default=ThpTune(), description="huge pages")
@@ -308,7 +293,7 @@ class TuneConfig(_Section):
     )
 
 
-class HicacheConfig(_Section):
+class HicacheConfig(Section):
     """The whole of `hicache.yaml`."""
 
     profile: str | None = Field(

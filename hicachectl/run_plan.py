@@ -12,7 +12,8 @@ from hicachectl.config_models import RunConfig
 from hicachectl.disk_room import disk_warnings
 from hicachectl.envelope import Diagnostic, Severity
 from hicachectl.errors import CapacityError, ExitCode, StorageError, StorageFault, UsageError
-from hicachectl.memory_room import host_memory
+from hicachectl.memory_room import host_memory as look_at_memory
+from hicachectl.run_memory import mapping_spec, small_pages_warning
 from hicachectl.runtime.cache import require_room
 from hicachectl.runtime.core import CacheConfig, PrefetchWait
 from hicachectl.runtime.cost import CostModel, RecomputeCost
@@ -21,6 +22,10 @@ from hicachectl.runtime.geometry import KVGeometry, preset
 from hicachectl.runtime.keytable import table_bytes
 from hicachectl.runtime.layout import Backend, Layout, require_compatible
 from hicachectl.runtime.memory.budget import Ask, ledger
+from hicachectl.runtime.memory.kinds import Kind
+from hicachectl.runtime.memory.preflight import require_pool
+from hicachectl.runtime.memory.spec import MappingSpec
+from hicachectl.runtime.memory.syscalls import LinuxCalls
 from hicachectl.runtime.replay.driver import ComputeSource, ReplayConfig, Verify
 from hicachectl.runtime.replay.request import Trace, TraceInfo, longest_input_tokens
 from hicachectl.runtime.replay.synthetic import synthetic
@@ -60,8 +65,10 @@ def effective_config(
     return load_config(flags, env=env, path=path, profile=profile, fallback_profile=DEMO_PROFILE)
 
 
-def plan_run(run: RunConfig) -> RunPlan:
+def plan_run(run: RunConfig, *, tuned_weights: str | None = None) -> RunPlan:
     """Turn the `run` section into a replay and check it: sizes, layout and backend, memory, storage. Reads the trace once.
+
+    `tuned_weights` are those `tune` was told to set for weighted interleave (tune.numa.interleave_weight).
 
     Raises UsageError for what does not go together or a broken trace line, CapacityError with its terms for what does
     not fit, StorageError (exit 10) for a storage folder that cannot be used.
@@ -95,12 +102,13 @@ def plan_run(run: RunConfig) -> RunPlan:
     longest = max(1, longest_input_tokens(trace, info, run.limit) // run.page_tokens)
     device_slots = longest if run.device_slots == "auto" else run.device_slots
     require_room(longest, device_slots)
+    host_memory = _host_memory(run, geometry, device.name, tuned_weights)
     terms = (
         ("device pool", device_slots * geometry.page_bytes if device.type == "cpu" else 0),
         ("host pool", run.host_slots * geometry.page_bytes),
         ("key tables", table_bytes(run.seen_keys) + (table_bytes(run.ghost) if run.ghost else 0)),
     )
-    _require_memory(terms)
+    _require_memory(terms, host_memory.kind)
     replay = ReplayConfig(
         geometry=geometry,
         cache=_cache_config(run),
@@ -116,6 +124,7 @@ def plan_run(run: RunConfig) -> RunPlan:
         verify=Verify.parse(run.verify),
         limit=run.limit,
         trace_name=name,
+        host_memory=host_memory,
         compute=ComputeSource(
             None if run.compute.model is None else preset(run.compute.model, run.page_tokens), run.compute.hardware
         ),
@@ -127,8 +136,20 @@ def plan_run(run: RunConfig) -> RunPlan:
         run.storage_path == "auto",
         longest,
         (*terms, ("left to the machine", _RESERVE_BYTES)),
-        (*_warnings(run, device_slots, longest), *disk_warnings(run)),
+        (
+            *_warnings(run, device_slots, longest),
+            *disk_warnings(run),
+            *(small_pages_warning(LinuxCalls(), host_memory) if run.host_slots else ()),
+        ),
     )
+
+
+def _host_memory(run: RunConfig, geometry: KVGeometry, device: str, tuned_weights: str | None) -> MappingSpec:
+    """Return what is asked of the host pool's memory, after a look at whether it can be had at all."""
+    spec = mapping_spec(run.host_memory, device, tuned_weights=tuned_weights)
+    if run.host_slots:
+        require_pool(LinuxCalls(), run.host_slots * geometry.page_bytes, spec)
+    return spec
 
 
 def _cache_config(run: RunConfig) -> CacheConfig:
@@ -190,10 +211,10 @@ def not_ready(error: StorageError) -> StorageError:
     return error
 
 
-def _require_memory(terms: tuple[tuple[str, int], ...]) -> None:
+def _require_memory(terms: tuple[tuple[str, int], ...], kind: Kind) -> None:
     """Refuse pools the machine has no memory for now. Raises CapacityError with every term of the sum."""
-    asks = [Ask(name, amount) for name, amount in terms]
-    ledger(host_memory(), asks, reserve_bytes=_RESERVE_BYTES).require(
+    asks = [Ask(name, amount, hugetlb=name == "host pool" and kind is Kind.HUGETLB) for name, amount in terms]
+    ledger(look_at_memory(), asks, reserve_bytes=_RESERVE_BYTES).require(
         "give fewer --host-slots or --device-slots, or a smaller --geometry"
     )
 

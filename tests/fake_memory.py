@@ -107,7 +107,7 @@ class FakeKernel:
             self.names.add(path)
         return self._open()
 
-    def free_bytes(self, fd: int) -> int:
+    def free_bytes(self, at: int | str) -> int:
         self._called("free_bytes")
         return self.free
 

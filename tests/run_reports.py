@@ -9,6 +9,7 @@ import numpy as np
 from hicachectl.runtime.cost import CostState, FitMethod, LinearCost, PathState, RecomputeCost
 from hicachectl.runtime.reasons import MissReason
 from hicachectl.runtime.replay.latency import latency_histogram
+from hicachectl.runtime.replay.memory_report import HostMemory, HostMemoryStep
 from hicachectl.runtime.replay.report import (
     ByTier,
     Compute,
@@ -40,6 +41,48 @@ def path_state(path: str, method: FitMethod, n: int, fixed_s: float, per_byte_s:
     return PathState(path, method, n, min(n, 32), fixed_s, per_byte_s, LinearCost(1e-4, 1e-10))
 
 
+def step(name: str, state: str, wall_s: float, asked: str, text: str, reason: str | None = None) -> HostMemoryStep:
+    return HostMemoryStep(
+        name, state, wall_s, text if reason is None or reason in text else f"{text}; {reason}", asked, reason
+    )
+
+
+def as_asked() -> HostMemory:
+    """Anonymous memory spread over two nodes, no driver to register with."""
+    why = "the device is the CPU: there is no driver to register with"
+    return HostMemory(
+        "anonymous", 512 * PAGE, 2 << 20, 1.0, 512 * PAGE, 0, 0,
+        (
+            step("reserve", "done", 1.4e-4, "32.0 MiB of anonymous memory", "32.0 MiB of anonymous memory at a multiple of 2.0 MiB"),
+            step("bind", "done", 2.6e-5, "weighted on nodes 0, 1 with weights 0=3,1=1", "weighted: weighted-interleave on nodes 0, 1, read back, weights 0=3,1=1"),
+            step("advise", "done", 9e-6, "huge pages", "MADV_HUGEPAGE"),
+            step("populate", "done", 8.1e-3, "every page touched, by 2 threads", "32.0 MiB by 2 threads, MADV_POPULATE_WRITE"),
+            step("verify", "done", 4.8e-2, "huge pages, weighted on nodes 0, 1 with weights 0=3,1=1", "100 % in huge pages, 32.0 MiB in memory; sampled pages: node 0 192, node 1 64"),
+            step("register", "skipped", 6e-6, "nothing", f"skipped: {why}", why),
+        ),
+        "weighted on nodes 0, 1 with weights 0=3,1=1",
+    )  # fmt: skip
+
+
+def refused_memory() -> HostMemory:
+    """A file on a tmpfs of which nearly every step was refused something."""
+    bind = (
+        "policy not applied: mbind: EPERM (Operation not permitted); container runtimes put mbind behind CAP_SYS_NICE"
+    )
+    verify = "0 % in huge pages: the mount of /dev/shm/pool has no huge= option (never)"
+    register = "cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY (2), out of memory; RLIMIT_MEMLOCK is 64.0 KiB (it binds some drivers)"
+    made = as_asked()
+    steps = {
+        "reserve": step("reserve", "done", 1.4e-4, "32.0 MiB of tmpfs memory in /dev/shm/pool", "32.0 MiB of tmpfs memory at a multiple of 2.0 MiB"),
+        "bind": step("bind", "refused", 2.6e-5, "local on node 1", "policy not applied", bind),
+        "verify": step("verify", "partly", 4.8e-2, "huge pages, local on node 1", "0 % in huge pages, 32.0 MiB in memory; sampled pages: node 0 256", verify),
+        "register": step("register", "refused", 0.31, "all of it, in chunks of at most 64.0 GiB", "not registered: copies go through the driver's own buffers", register),
+    }  # fmt: skip
+    return replace(
+        made, kind="tmpfs", huge_share=0.0, placement=None, steps=tuple(steps.get(one.name, one) for one in made.steps)
+    )
+
+
 def all_tiers() -> ReplayReport:
     """Three tiers that pay; a trace with every common reason of a miss."""
     reuse = ReuseDistances()
@@ -55,7 +98,7 @@ def all_tiers() -> ReplayReport:
         missed_tokens_by_reason=missed(never_seen=2_048_000, partial_page=201_280, failed=6_144, evicted_storage=512), seen_keys_bound=1 << 20,
         hit_rate_cold=HitRates(0.4471, 0.4643, 0.4877), hit_rate_warm=HitRates(0.8012, 0.8243, 0.8512),
         pools=Pools("tiny-64k", 512, PAGE, 4, 16 * KIB, "page_first_direct", "cpu", "cpu", 128, 512, 128 * PAGE, 512 * PAGE, 512 << 20, 251 << 20, 4_001,
-                    {"0": 48, "1": 16}, None),
+                    {"0": 48, "1": 16}, None, as_asked()),
         policies={"write_policy": "write_through", "restore": "always", "eviction": "lru", "free_list": "lifo", "ghost": "off"},
         paths={
             "host_to_device": PathTotals(2_988, 2_988 * PAGE, 0.0612, 3.2e9, 310, 330, 11_952, 0),
@@ -101,7 +144,7 @@ def device_only() -> ReplayReport:
         pages_verified=0, missed_tokens=3_785_792, missed_tokens_by_reason=missed(never_seen=2_048_000, evicted_device=1_536_512, partial_page=201_280),
         hit_rate_cold=HitRates(0.095, 0.0986, 0.1036), hit_rate_warm=HitRates(0.1, 0.105, 0.11),
         pools=replace(full.pools, host_slots=0, host_bytes=0, storage_capacity_bytes=0, storage_used_bytes=0, storage_objects=0,
-                      host_pages_by_node={}, host_placement_reason="no host tier"),
+                      host_pages_by_node={}, host_placement_reason="no host tier", host_memory=None),
         paths={}, restore_wait=NOTHING, room_wait=NOTHING, restore_wait_histogram=latency_histogram(np.array([])), ttft_modelled=full.ttft_modelled_device_only,
         gain=Gain(0.0, 0.0, 0.0, 0.0), evicted_pages=ByTier(6_900, 0, 0), failures_by_reason={},
         windows=tuple(replace(window, host=0.0, storage=0.0) for window in full.windows),
@@ -112,7 +155,7 @@ def costly() -> ReplayReport:
     """Restores that cost more than they save, cut off by Ctrl-C, half verified."""
     full = all_tiers()
     return replace(
-        full, stop="interrupted", requests=400, earlier=Earlier(2_100, 700, 650), gain=Gain(0.31, 2.9, -2.59, 4.3), unfinished_pages={"host_to_storage": 128}, verify="sample:2", pages_verified=1_494,
+        full, stop="interrupted", requests=400, pools=replace(full.pools, host_memory=refused_memory()), earlier=Earlier(2_100, 700, 650), gain=Gain(0.31, 2.9, -2.59, 4.3), unfinished_pages={"host_to_storage": 128}, verify="sample:2", pages_verified=1_494,
         missed_tokens_by_reason=missed(not_backed_up=1_255_936, in_flight=1_000_000), policies={**full.policies, "write_policy": "write_back"},
         reuse=replace(full.reuse, bound_reached=True),
     )  # fmt: skip

@@ -111,11 +111,13 @@ def _render_path(screen: Screen, shown: ConfigPath) -> None:
 
 
 def show_value(value: Any, *, is_size: bool = False) -> str:
-    """Write a setting for a person: null for None, numbers as YAML reads them back, a size with its unit beside. Pure.
+    """Write a setting for a person: null for None, true and false, numbers as YAML reads them back, a size with its unit beside. Pure.
 
     >>> show_value(None), show_value(5.12e-10), show_value("auto"), show_value(1 << 30, is_size=True)
     ('null', '5.12e-10', 'auto', '1073741824 (1.0 GiB)')
     """
     if is_size and value is not None:
         return f"{value} ({format_bytes(int(value))})"
+    if isinstance(value, bool):
+        return str(value).lower()
     return "null" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hicachectl.runtime.replay.driver import Replay
     from hicachectl.runtime.replay.report import ReplayReport
 
-_WORKLOAD, _TIERS, _POLICY, _OUTPUT = "Workload", "Tiers", "Policies", "Output"
+_WORKLOAD, _TIERS, _MEMORY, _POLICY, _OUTPUT = "Workload", "Tiers", "Host memory", "Policies", "Output"
 Text = str | None
 
 
@@ -55,6 +55,15 @@ def command(
     storage_bytes: Annotated[Text, _option("--storage-bytes", "Bytes L3 may hold, such as 20GiB.", _TIERS, "SIZE")] = None,
     layout: Annotated[Text, _option("--layout", "layer_first, page_first or page_first_direct.", _TIERS, "LAYOUT")] = None,
     backend: Annotated[Text, _option("--backend", "auto, cpu, torch, direct, batch, strided or uva.", _TIERS, "BACKEND")] = None,
+    memory_kind: Annotated[Text, _option("--host-memory-kind", "anonymous, memfd, tmpfs or hugetlb.", _MEMORY, "KIND")] = None,
+    memory_path: Annotated[Text, _option("--host-memory-path", "Kind tmpfs: the file to make, or a folder for one without a name.", _MEMORY, "PATH")] = None,
+    placement: Annotated[Text, _option("--host-memory-placement", "local, one-to-one, socket, interleave or weighted.", _MEMORY, "MODE")] = None,
+    weights: Annotated[Text, _option("--host-memory-weights", "Weights the nodes should have, such as 0=3,1=1.", _MEMORY, "N=W,...")] = None,
+    huge_pages: Annotated[Text, _option("--host-memory-huge-pages", "Ask for huge pages: true or false.", _MEMORY, "BOOL")] = None,
+    hugetlb_bytes: Annotated[Text, _option("--host-memory-hugetlb-bytes", "Kind hugetlb: size of its pages.", _MEMORY, "SIZE")] = None,
+    threads: Annotated[Text, _option("--host-memory-threads", "Threads that populate the host pool.", _MEMORY, "N")] = None,
+    chunk_bytes: Annotated[Text, _option("--host-memory-chunk-bytes", "Most bytes of one registration.", _MEMORY, "SIZE")] = None,
+    must_register: Annotated[Text, _option("--host-memory-must-register", "End where registration is refused: true or false.", _MEMORY, "BOOL")] = None,
     write_policy: Annotated[Text, _option("--write-policy", "write_through, write_through_selective or write_back.", _POLICY, "POLICY")] = None,
     selective_hits: Annotated[Text, _option("--selective-hits", "Hits at which write_through_selective copies down.", _POLICY, "N")] = None,
     restore: Annotated[Text, _option("--restore", "cost: only what beats recomputing; always: every hit.", _POLICY, "cost|always")] = None,
@@ -81,6 +90,10 @@ def command(
         "run.trace": trace, "run.synthetic": synthetic, "run.seed": seed, "run.limit": limit, "run.session_gap_s": session_gap,
         "run.geometry": geometry, "run.page_tokens": page_tokens, "run.device": device, "run.device_slots": device_slots,
         "run.host_slots": host_slots, "run.storage_path": storage_path, "run.storage_bytes": storage_bytes,
+        "run.host_memory.kind": memory_kind, "run.host_memory.path": memory_path, "run.host_memory.placement": placement,
+        "run.host_memory.weights": weights, "run.host_memory.huge_pages": huge_pages,
+        "run.host_memory.hugetlb_bytes": hugetlb_bytes, "run.host_memory.threads": threads,
+        "run.host_memory.chunk_bytes": chunk_bytes, "run.host_memory.must_register": must_register,
         "run.layout": layout, "run.backend": backend, "run.write_policy": write_policy, "run.selective_hits": selective_hits,
         "run.restore": restore, "run.restore_margin": restore_margin, "run.eviction": eviction, "run.free_list": free_list,
         "run.ghost": ghost, "run.seen_keys": seen_keys, "run.verify": verify, "run.report": report,
@@ -96,7 +109,7 @@ def command(
         from hicachectl.render.html_report import require_writable
 
         require_writable(Path(effective.run.report))
-    plan = plan_run(effective.run)
+    plan = plan_run(effective.run, tuned_weights=effective.config.tune.numa.interleave_weight)
     if check:
         _emit_check(cli, effective, plan)
         return
@@ -157,7 +170,7 @@ def _replay(cli: Context, effective: Effective, plan: RunPlan, command_line: str
     result = Result(
         "hicachectl.run/1",
         report,
-        diagnostics=(*plan.diagnostics, *_degradations(report)),
+        diagnostics=(*plan.diagnostics, *_memory_findings(report), *_degradations(report)),
         facts=_reasons_of_nulls(report),
     )
     for failure in (wrong, unwritten, stopped.error(report)):
@@ -191,6 +204,24 @@ def _opened(plan: RunPlan, metrics: Metrics | None) -> Replay:
     except StorageError as error:
         not_ready(error)
         raise
+
+
+def _memory_findings(report: ReplayReport) -> list[Diagnostic]:
+    """Name what the host pool's memory was refused: the pool works, slower or elsewhere than asked."""
+    memory = report.pools.host_memory
+    if memory is None:
+        return []
+    return [
+        Diagnostic(
+            "HC-POOL-MEMORY",
+            Severity.WARN,
+            f"{step.name} of the host pool's memory: asked {step.asked}, {step.text}",
+            subject=f"host_memory.{step.name}",
+            hint="see HOST MEMORY of the report; hicachectl explain HC-POOL-MEMORY",
+        )
+        for step in memory.steps
+        if step.name in ("bind", "register") and step.state in ("refused", "partly")
+    ]
 
 
 def _degradations(report: ReplayReport) -> list[Diagnostic]:
@@ -279,6 +310,7 @@ _NULL_REASONS = {
     "segments": "not counted on this path", "refused": "not refused", "requests_per_s": "no time passed", "model": "run.compute.model is null",
     "hardware": "run.compute.hardware is null", "bytes_per_token": "run.compute.model is null", "host_memory": "no host tier",
     "huge_share": "see the step verify of host_memory", "resident_bytes": "see the step verify of host_memory", "at_model_size": "run.compute.model is null",
+    "reason": "all that was asked is there", "placement": "see the step bind of host_memory", "registered_with": "see the step register of host_memory",
 }  # fmt: skip
 
 

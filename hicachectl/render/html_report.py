@@ -172,6 +172,10 @@ def _tables(report: ReplayReport) -> str:
         ),
     ]
     wide = [_section("Times", "of a request", tables.times_table(report))]
+    memory = pools.host_memory
+    if memory is not None:
+        about = f"{memory.kind}, {format_bytes(memory.mapped_bytes)}: what each step of making it was asked for and got"
+        wide.append(_section("Host memory", about, tables.memory_table(memory)))
     if report.paths:
         restored = f"{format_count(report.layouts_pages)} pages x {pools.n_planes} planes, the longest request"
         wide += [

@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING
 
 from hicachectl.render import run_tables as tables
 from hicachectl.render.run_advice import advice, command_with
-from hicachectl.render.run_words import LRU_HITS, caveats, checks, coverage, glue, settings, speed, verdict
+from hicachectl.render.run_words import (
+    LRU_HITS,
+    caveats,
+    checks,
+    coverage,
+    duration,
+    glue,
+    memory_step,
+    settings,
+    speed,
+    verdict,
+)
 from hicachectl.render.text import pad, wrap
 from hicachectl.runtime.cost import WINDOW
 from hicachectl.units import format_bytes, format_count
@@ -14,6 +25,7 @@ from hicachectl.units import format_bytes, format_count
 if TYPE_CHECKING:
     from hicachectl.render.screen import Screen
     from hicachectl.render.table import Table
+    from hicachectl.runtime.replay.memory_report import HostMemory
     from hicachectl.runtime.replay.report import ReplayReport
 
 __all__ = ["render_report"]
@@ -68,6 +80,22 @@ def _pools(screen: Screen, report: ReplayReport) -> None:
     _section(screen, "POOLS", f"{pools.geometry}, {page}, {pools.layout}", tables.pools_table(report))
     _paragraph(screen, "  ", LRU_HITS)
     _paragraph(screen, "  ", settings(report))
+    memory = pools.host_memory
+    if memory is not None:
+        _host_memory(screen, memory)
+
+
+def _host_memory(screen: Screen, memory: HostMemory) -> None:
+    """Say of each step what was asked of it, what it got and why not more: in lines, for no column may leave."""
+    screen.print()
+    about = f"{memory.kind}, {format_bytes(memory.mapped_bytes)}: what each step of making it was asked for and got"
+    _paragraph(screen, "HOST MEMORY  ", about, "bold")
+    steps = memory.steps
+    widths = [max(len(step.name) for step in steps), max(len(step.state) for step in steps)]
+    times = [duration(step.wall_s) for step in steps]
+    for step, took in zip(steps, times, strict=True):
+        label = f"  {pad(step.name, widths[0])}  {pad(step.state, widths[1])}  {pad(took, max(map(len, times)), right=True)}  "
+        _paragraph(screen, label, memory_step(step))
 
 
 def _checks(screen: Screen, report: ReplayReport) -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hicachectl.render.run_words import MISS_WORDS, duration, percent
+from hicachectl.render.run_words import MISS_WORDS, duration, memory_step, percent
 from hicachectl.render.table import Column, Table
 from hicachectl.units import format_bytes, format_count, format_rate, format_seconds
 
 if TYPE_CHECKING:
+    from hicachectl.runtime.replay.memory_report import HostMemory
     from hicachectl.runtime.replay.report import Quantiles, ReplayReport
 
 __all__ = [
     "cost_table",
     "hits_table",
     "layouts_table",
+    "memory_table",
     "misses_table",
     "paths_table",
     "pools_table",
@@ -145,6 +147,12 @@ def pools_table(report: ReplayReport) -> Table:
         )
     )
     return Table(columns, rows)
+
+
+def memory_table(memory: HostMemory) -> Table:
+    """What each step of making the host pool's memory was asked for and got, and why not more."""
+    columns = (Column("STEP"), Column("STATE"), Column("TOOK", right=True), Column("ASKED, GOT AND WHY"))
+    return Table(columns, [(step.name, step.state, duration(step.wall_s), memory_step(step)) for step in memory.steps])
 
 
 def paths_table(report: ReplayReport) -> Table:

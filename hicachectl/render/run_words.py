@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from hicachectl.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
-    from hicachectl.runtime.replay.report import HostMemory, ReplayReport
+    from hicachectl.runtime.replay.memory_report import HostMemory, HostMemoryStep
+    from hicachectl.runtime.replay.report import ReplayReport
 
 __all__ = [
     "LRU_HITS",
@@ -25,6 +26,7 @@ __all__ = [
     "duration",
     "glue",
     "has_lower_tier",
+    "memory_step",
     "percent",
     "settings",
     "signed",
@@ -122,6 +124,16 @@ def _memory(memory: HostMemory) -> str:
     share = "huge pages not known" if memory.huge_share is None else f"{int(100 * memory.huge_share)} % huge pages"
     registered = f"{format_bytes(memory.registered_bytes)} registered" if memory.registered_bytes else "not registered"
     return f"{share}, {registered}"
+
+
+def memory_step(step: HostMemoryStep) -> str:
+    """Say what was asked of a step, what it got, and why not more. Pure."""
+    if step.state == "skipped":
+        return f"asked {step.asked}: not done, {step.reason}"
+    got = step.text if step.reason is None else step.text.removesuffix(f"; {step.reason}")
+    why = (step.reason or "").removeprefix(f"{got}: ")
+    because = f"; why: {why}" if why and why not in got else ""
+    return f"asked {step.asked}: {got}{because}"
 
 
 def duration(seconds: float | None) -> str:

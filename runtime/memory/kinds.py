@@ -29,6 +29,7 @@ __all__ = [
     "read_hugetlb",
     "require_hugetlb",
     "require_tmpfs",
+    "small_pages_reason",
 ]
 
 _THP = "/sys/kernel/mm/transparent_hugepage"
@@ -76,7 +77,7 @@ def huge_page_bytes(calls: MemoryCalls) -> int:
 def huge_setting(calls: MemoryCalls, kind: Kind, path: str | None) -> str:
     """Name the setting that governs the huge pages of a kind, with its value: the reason when there are none."""
     if kind is Kind.TMPFS and path is not None:
-        found = _mount_of(calls, path)
+        found = _mount_of(calls, path) or _mount_of(calls, os.path.dirname(path))  # a file that is not made yet
         options = "" if found is None else found.options
         word = next((o for o in options.split(",") if o.startswith("huge=")), "no huge= option (never)")
         return f"the mount of {path} has {word}"
@@ -87,6 +88,28 @@ def huge_setting(calls: MemoryCalls, kind: Kind, path: str | None) -> str:
         return f"transparent_hugepage/{name} cannot be read: {error.strerror}"
     chosen = re.search(r"\[(\w+)\]", text)
     return f"transparent_hugepage/{name} is {chosen[1] if chosen else text.strip()}"
+
+
+def small_pages_reason(calls: MemoryCalls, kind: Kind, path: str | None) -> str | None:
+    """Say which setting will leave a shared mapping with small pages although huge ones are asked for; None where none does or it cannot be read.
+
+    shmem_enabled does not reach a mount, except deny and force (docs/facts.md#dev-shm).
+    """
+    try:
+        found = re.search(r"\[(\w+)\]", calls.read(f"{_THP}/shmem_enabled"))
+    except OSError:
+        found = None
+    word = None if found is None else found[1]
+    if kind is Kind.MEMFD or word == "deny":
+        return f"transparent_hugepage/shmem_enabled is {word}" if word in ("never", "deny") else None
+    if kind is not Kind.TMPFS or path is None or word == "force":
+        return None
+    mount = _mount_of(calls, path) or _mount_of(calls, os.path.dirname(path))
+    if mount is None or any(
+        f"huge={given}" in mount.options.split(",") for given in ("always", "within_size", "advise")
+    ):
+        return None
+    return huge_setting(calls, kind, path)
 
 
 @dataclass(frozen=True, slots=True)

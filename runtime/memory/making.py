@@ -2,48 +2,43 @@
 
 from __future__ import annotations
 
-import errno
 from dataclasses import dataclass, field
 
-from hicachectl.errors import CapacityError, HostError, UsageError, Vanished
+from hicachectl.errors import HostError, UsageError, Vanished
 from hicachectl.runtime.memory.address_range import AddressRange
-from hicachectl.runtime.memory.budget import require_node_room
+from hicachectl.runtime.memory.binding import kernel_weights
 from hicachectl.runtime.memory.kinds import (
     Kind,
     base_page_bytes,
     huge_page_bytes,
     huge_setting,
-    read_hugetlb,
-    require_hugetlb,
-    require_tmpfs,
 )
-from hicachectl.runtime.memory.numa import free_on_node, nodes_in_both
-from hicachectl.runtime.memory.placement_modes import POLICY_NAMES, PlacementMode, policy_number
+from hicachectl.runtime.memory.placement_modes import Placed, PlacementMode
 from hicachectl.runtime.memory.populate import populate, threads_for
+from hicachectl.runtime.memory.preflight import require_kind, require_mount_room
 from hicachectl.runtime.memory.refusals import limit_words, not_obtained, not_populated
 from hicachectl.runtime.memory.register import NoRegistrar, Refusal, Registrar, Registration, register
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.memory.steps import Step, StepState
 from hicachectl.runtime.memory.syscalls import MADV_DONTFORK, MADV_HUGEPAGE, MADV_NOHUGEPAGE, MemoryCalls, why
-from hicachectl.runtime.memory.verify_pages import read_resident, sample_nodes
+from hicachectl.runtime.memory.verify_pages import read_resident, sample_nodes, uneven
 from hicachectl.units import format_bytes
 
 __all__ = [
     "Obtained",
     "Seen",
     "advise_step",
-    "bind_step",
     "mapped_size",
     "obtain",
     "populate_step",
     "register_step",
-    "require_room_on_nodes",
-    "usable_nodes",
     "verify_step",
 ]
 
 _ENOUGH_HUGE = 0.99
 """Share of huge pages from which on a mapping counts as huge: the rest is a tail that no huge page fits into."""
+_ENOUGH_TO_TELL = 32
+"""Huge pages a node from which on a sample says how evenly a mapping lies on its nodes."""
 _MOST_PADDING = 8
 """A range is rounded up to whole huge pages when that adds at most one part in this many."""
 
@@ -86,16 +81,8 @@ def obtain(calls: MemoryCalls, n_bytes: int, spec: MappingSpec) -> Obtained:
     if n_bytes < 1:
         raise UsageError(f"a mapping of {n_bytes} bytes", hint="give at least 1 byte")
     page, huge = base_page_bytes(), huge_page_bytes(calls)
-    hugetlb: int | None = None
-    if spec.kind is Kind.HUGETLB:
-        bound = () if spec.placed is None else spec.placed.nodes
-        pool = read_hugetlb(calls, spec.hugetlb_bytes, bound or usable_nodes(calls))
-        require_hugetlb(pool, n_bytes, bound)
-        hugetlb = huge = pool.page_bytes
-    elif spec.kind is Kind.TMPFS:
-        if spec.path is None:
-            raise UsageError("a mapping of kind tmpfs without a path", hint="name a file or a folder on a tmpfs mount")
-        require_tmpfs(calls, spec.path, named=spec.named)
+    hugetlb = require_kind(calls, n_bytes, spec)
+    huge = huge if hugetlb is None else hugetlb
     mapped = mapped_size(n_bytes, page, huge, whole_huge=hugetlb is not None) if spec.huge or hugetlb else 0
     mapped = mapped or -(-n_bytes // page) * page
     held: AddressRange | None = None
@@ -103,7 +90,8 @@ def obtain(calls: MemoryCalls, n_bytes: int, spec: MappingSpec) -> Obtained:
         held = AddressRange(calls, mapped, huge)
         fd, name = _descriptor(calls, mapped, spec)
         held.place(fd, hugetlb_bytes=hugetlb, path=name)
-        _require_file_room(calls, fd, mapped, spec)
+        if fd is not None and spec.kind is Kind.TMPFS:
+            require_mount_room(calls, fd, mapped, spec.path)
     except OSError as error:
         if held is not None:
             held.release()
@@ -114,54 +102,6 @@ def obtain(calls: MemoryCalls, n_bytes: int, spec: MappingSpec) -> Obtained:
         raise
     text = f"{format_bytes(mapped)} of {spec.kind.value} memory at a multiple of {format_bytes(huge)}"
     return Obtained(held, n_bytes, mapped, huge, Step("reserve", StepState.DONE, text, n_bytes=mapped))
-
-
-def bind_step(calls: MemoryCalls, got: Obtained, spec: MappingSpec) -> Step:
-    """Set the policy of the range and read it back; a refusal is a result."""
-    placed = spec.placed
-    if placed is None:
-        return _skipped("bind", "no placement asked: pages come from where they are first touched")
-    outside = sorted(set(placed.nodes) - set(usable_nodes(calls)))
-    if outside:
-        return _not_bound(
-            f"nodes {outside} are not both online and allowed to this process ({list(usable_nodes(calls))} are)"
-        )
-    number = policy_number(placed.mode)
-    try:
-        calls.bind(got.range.address, got.mapped_bytes, number, placed.nodes)
-    except OSError as error:
-        return _not_bound(f"{why(error)}{_HINTS.get(error.errno or 0, '')}")
-    asked = f"{POLICY_NAMES[number]} on nodes {', '.join(map(str, placed.nodes))}"
-    try:
-        policy, nodes = calls.policy_of(got.range.address)
-    except OSError as error:
-        return Step("bind", StepState.PARTLY, f"{asked}, not read back", f"set, but not read back: {why(error)}")
-    policy &= 0xFFF  # above are the mode flags, MPOL_F_STATIC_NODES and others
-    if (policy, nodes) != (number, placed.nodes):
-        seen = f"{POLICY_NAMES.get(policy, policy)} on nodes {list(nodes)}"
-        return Step(
-            "bind", StepState.PARTLY, seen, f"policy not applied as asked: {asked} was set, {seen} is read back"
-        )
-    return Step("bind", StepState.DONE, f"{placed.mode.value}: {asked}, read back", n_bytes=got.mapped_bytes)
-
-
-def require_room_on_nodes(calls: MemoryCalls, got: Obtained, spec: MappingSpec) -> None:
-    """Look at what the nodes that memory is bound to have left, before a page is touched. Raises CapacityError.
-
-    A bound page that cannot be had gets the process killed. Pages of the hugetlb pool are counted by themselves (`obtain`).
-    """
-    if spec.placed is None or spec.kind is Kind.HUGETLB:
-        return
-    free: dict[int, int] = {}
-    for node in spec.placed.nodes:
-        try:
-            found = free_on_node(calls.read(f"/sys/devices/system/node/node{node}/meminfo"))
-        except OSError:
-            continue
-        if found is not None:
-            free[node] = found
-    spread = spec.placed.mode is not PlacementMode.WEIGHTED and len(free) > 1
-    require_node_room(free, got.mapped_bytes, spec.placed.nodes, spread=spread)
 
 
 def advise_step(calls: MemoryCalls, got: Obtained, spec: MappingSpec) -> Step:
@@ -210,11 +150,20 @@ def verify_step(calls: MemoryCalls, got: Obtained, spec: MappingSpec) -> Seen:
         outside = sum(n for node, n in sample.by_node.items() if node not in spec.placed.nodes)
         if outside:
             short.append(f"{outside} of {total} sampled pages lie outside nodes {list(spec.placed.nodes)}")
+        else:
+            short += uneven(sample.by_node, _shares(calls, got, spec.placed))
     where = ", ".join(f"node {node} {n}" for node, n in sample.by_node.items()) or "none"
     unread = isinstance(found, str) and sample.reason is not None
     state = StepState.REFUSED if unread else StepState.PARTLY if short else StepState.DONE
     step = Step("verify", state, f"{words}; sampled pages: {where}", "; ".join(short) or None, n_bytes=huge)
     return Seen(step, share, resident, sample.by_node)
+
+
+def _shares(calls: MemoryCalls, got: Obtained, placed: Placed) -> dict[int, float] | None:
+    """Return the part of the pages that each node should have; None where a mapping is too small to tell."""
+    if got.mapped_bytes < _ENOUGH_TO_TELL * got.huge_bytes * len(placed.nodes):
+        return None
+    return placed.shares(kernel_weights(calls, placed) if placed.mode is PlacementMode.WEIGHTED else {})
 
 
 def register_step(
@@ -258,27 +207,8 @@ def register_step(
     return Step("register", StepState.REFUSED, "not registered: copies go through the driver's own buffers", reason)
 
 
-def usable_nodes(calls: MemoryCalls) -> tuple[int, ...]:
-    """Return the nodes that are online and allowed to this process; empty when the kernel does not say. Reads two files."""
-    try:
-        return nodes_in_both(calls.read("/sys/devices/system/node/online"), calls.read("/proc/self/status"))
-    except OSError:
-        return ()
-
-
-_HINTS = {
-    errno.EPERM: "; container runtimes put mbind behind CAP_SYS_NICE",
-    errno.EINVAL: "; a node outside the cpuset, or a policy this kernel does not have (weighted: Linux 6.9)",
-    errno.ENOSYS: "",
-}
-
-
 def _skipped(name: str, reason: str) -> Step:
     return Step(name, StepState.SKIPPED, f"skipped: {reason}", reason)
-
-
-def _not_bound(reason: str) -> Step:
-    return Step("bind", StepState.REFUSED, "policy not applied", f"policy not applied: {reason}")
 
 
 def _percent(share: float | None) -> str:
@@ -309,17 +239,3 @@ def _kept_from_children(calls: MemoryCalls, got: Obtained, spec: MappingSpec) ->
     except OSError as error:
         return f"MADV_DONTFORK: {why(error)}"
     return None
-
-
-def _require_file_room(calls: MemoryCalls, fd: int | None, mapped_bytes: int, spec: MappingSpec) -> None:
-    """Refuse a file its file system has no room for: later, a store into it would kill the process."""
-    if fd is None or spec.kind is not Kind.TMPFS:
-        return
-    free = calls.free_bytes(fd)
-    if free < mapped_bytes:
-        raise CapacityError(
-            f"a file of {format_bytes(mapped_bytes)} on a tmpfs with {format_bytes(free)} left",
-            terms=(("file bytes", mapped_bytes), ("bytes left on the mount", free)),
-            where=spec.path,
-            hint="make the mount larger (remount with size=), remove what lies there, or use kind memfd",
-        )

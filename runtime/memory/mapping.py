@@ -24,14 +24,14 @@ from numpy.typing import NDArray
 
 from hicachectl.errors import InvariantBroken
 from hicachectl.runtime.memory.address_range import AddressRange
+from hicachectl.runtime.memory.asked import asked_of
+from hicachectl.runtime.memory.binding import bind_step, require_room_on_nodes
 from hicachectl.runtime.memory.live import LIVE, LiveRegistrations
 from hicachectl.runtime.memory.making import (
     advise_step,
-    bind_step,
     obtain,
     populate_step,
     register_step,
-    require_room_on_nodes,
     verify_step,
 )
 from hicachectl.runtime.memory.register import NoRegistrar, Refusal, Registrar, Registration
@@ -132,13 +132,13 @@ def map_memory(
     reports broken or a registration refused that must be, Vanished when the device is gone.
     """
     calls = LinuxCalls() if calls is None else calls
-    timed = _Timed(clock)
+    timed = _Timed(clock, asked_of(n_bytes, spec, registrar))
     registration: Registration | None = None
     got = timed.run(lambda: obtain(calls, n_bytes, spec), lambda got: got.step)
     try:
-        bound = timed.run(lambda: bind_step(calls, got, spec), _itself)
+        bound = timed.run(lambda: bind_step(calls, got.range.address, got.mapped_bytes, spec), _itself)
         if bound.ok:
-            require_room_on_nodes(calls, got, spec)
+            require_room_on_nodes(calls, got.mapped_bytes, spec)
         timed.run(lambda: advise_step(calls, got, spec), _itself)
         timed.run(lambda: populate_step(calls, got, spec), _itself)
         seen = timed.run(lambda: verify_step(calls, got, spec), lambda seen: seen.step)
@@ -175,16 +175,18 @@ _T = TypeVar("_T")
 
 
 class _Timed:
-    """Runs steps and keeps what they got, each with the time it took."""
+    """Runs steps and keeps what they got, each with the time it took and what was asked of it."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], asked: dict[str, str]) -> None:
         self._clock = clock
+        self._asked = asked
         self.steps: list[Step] = []
 
     def run(self, act: Callable[[], _T], step_of: Callable[[_T], Step]) -> _T:
         began = self._clock()
         got = act()
-        self.steps.append(replace(step_of(got), wall_s=self._clock() - began))
+        step = step_of(got)
+        self.steps.append(replace(step, wall_s=self._clock() - began, asked=self._asked.get(step.name, "")))
         return got
 
 

@@ -14,12 +14,13 @@ Source of the numbers: include/uapi/linux/mempolicy.h.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from hicachectl.errors import UsageError
 
-__all__ = ["POLICY_NAMES", "Placed", "PlacementMode", "nodes_of_mode", "policy_number"]
+__all__ = ["POLICY_NAMES", "Placed", "PlacementMode", "nodes_of_mode", "policy_number", "weights_text"]
 
 MPOL_BIND, MPOL_INTERLEAVE, MPOL_WEIGHTED_INTERLEAVE = 2, 3, 6
 POLICY_NAMES = {
@@ -54,13 +55,38 @@ class PlacementMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A mode with the nodes it means on this host, ascending."""
+    """A mode with the nodes it means on this host, ascending. `weights` are (node, weight) that weighted interleave should
+    have; empty: whatever the kernel has. They are the kernel's own, one set a host, so they are looked at, never set."""
 
     mode: PlacementMode
     nodes: tuple[int, ...]
+    weights: tuple[tuple[int, int], ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.mode.value} on node{'s' if len(self.nodes) > 1 else ''} {', '.join(map(str, self.nodes))}"
+        found = f"{self.mode.value} on node{'s' if len(self.nodes) > 1 else ''} {', '.join(map(str, self.nodes))}"
+        return f"{found} with weights {weights_text(self.weights)}" if self.weights else found
+
+    def shares(self, kernel_weights: Mapping[int, int]) -> dict[int, float] | None:
+        """Return the part of the pages each node should have; None where that is not known. Pure.
+
+        >>> Placed(PlacementMode.WEIGHTED, (0, 1)).shares({0: 3, 1: 1})
+        {0: 0.75, 1: 0.25}
+        """
+        if self.mode is not PlacementMode.WEIGHTED:
+            return {node: 1 / len(self.nodes) for node in self.nodes} if len(self.nodes) > 1 else None
+        if any(node not in kernel_weights for node in self.nodes):
+            return None
+        total = sum(kernel_weights[node] for node in self.nodes)
+        return {node: kernel_weights[node] / total for node in self.nodes}
+
+
+def weights_text(weights: Iterable[tuple[int, int]]) -> str:
+    """Write weights as they are given. Pure.
+
+    >>> weights_text([(0, 3), (1, 1)])
+    '0=3,1=1'
+    """
+    return ",".join(f"{node}={weight}" for node, weight in weights)
 
 
 def policy_number(mode: PlacementMode) -> int:

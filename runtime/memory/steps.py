@@ -32,6 +32,8 @@ class Step:
     wall_s: float = 0.0
     n_bytes: int = 0
     """Bytes this step did its work for: mapped, populated, in huge pages, registered."""
+    asked: str = ""
+    """What was wanted of it, in words."""
 
     @property
     def ok(self) -> bool:

@@ -87,8 +87,8 @@ class MemoryCalls(Protocol):
     def file(self, path: str, n_bytes: int, named: bool) -> int:
         """Return a descriptor of a new file as long as asked: `path` itself, or one in the folder `path` that has no name."""
 
-    def free_bytes(self, fd: int) -> int:
-        """Return what the file system of `fd` has left."""
+    def free_bytes(self, at: int | str) -> int:
+        """Return what the file system of a descriptor or a path has left."""
 
     def close(self, fd: int) -> None:
         """Close a descriptor."""
@@ -202,9 +202,9 @@ class LinuxCalls:
                 os.unlink(path)
             raise OSError(error.errno, error.strerror, f"ftruncate {path}") from error
 
-    def free_bytes(self, fd: int) -> int:
-        """fstatvfs(3)."""
-        found = os.fstatvfs(fd)
+    def free_bytes(self, at: int | str) -> int:
+        """statvfs(3)."""
+        found = os.statvfs(at)
         return found.f_bavail * found.f_frsize
 
     def close(self, fd: int) -> None:

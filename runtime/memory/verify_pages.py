@@ -9,13 +9,14 @@ from __future__ import annotations
 import errno
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hicachectl.runtime.memory.kinds import Kind
 from hicachectl.runtime.memory.numa import sampled_addresses
 from hicachectl.runtime.memory.syscalls import MemoryCalls, why
 
-__all__ = ["PageSample", "ResidentPages", "read_resident", "resident_of", "sample_nodes"]
+__all__ = ["PageSample", "ResidentPages", "read_resident", "resident_of", "sample_nodes", "uneven"]
 
 _HEAD = re.compile(r"([0-9a-f]+)-([0-9a-f]+) [r-][w-][x-][ps] ", re.ASCII)
 _FIELD = re.compile(r"(\w+):\s+(\d{1,18}) kB", re.ASCII)
@@ -91,3 +92,20 @@ def sample_nodes(calls: MemoryCalls, address: int, mapped_bytes: int, *, samples
     odd = sorted(node for node in counts if node < 0 and node != -errno.ENOENT)
     reason = f"move_pages of one page: {errno.errorcode.get(-odd[0], odd[0])}" if odd else None
     return PageSample({node: n for node, n in sorted(counts.items()) if node >= 0}, absent, reason)
+
+
+def uneven(by_node: Mapping[int, int], wanted: Mapping[int, float] | None) -> list[str]:
+    """Say of which nodes the sampled pages are another part than wanted by a tenth or more. Pure. `wanted` None: nothing to say.
+
+    >>> uneven({0: 192, 1: 64}, {0: 0.5, 1: 0.5})
+    ['node 0 has 75 % of the sampled pages, not 50 %', 'node 1 has 25 % of the sampled pages, not 50 %']
+    """
+    total = sum(by_node.values())
+    if wanted is None or not total:
+        return []
+    found = {node: by_node.get(node, 0) / total for node in wanted}
+    return [
+        f"node {node} has {100 * found[node]:.0f} % of the sampled pages, not {100 * share:.0f} %"
+        for node, share in wanted.items()
+        if abs(found[node] - share) >= 0.1
+    ]

@@ -24,10 +24,10 @@ import numpy.typing as npt
 
 from hicachectl.runtime.cost import CostState, Path
 from hicachectl.runtime.layout import Backend, Layout, compatible, segments, submissions
-from hicachectl.runtime.memory.steps import MappingReport, Step
 from hicachectl.runtime.reasons import MissReason
 from hicachectl.runtime.replay.driver import Replay, ReplayConfig, Stop
 from hicachectl.runtime.replay.latency import LatencyHistogram, latency_histogram
+from hicachectl.runtime.replay.memory_report import HostMemory, HostMemoryStep, host_memory_of
 from hicachectl.runtime.replay.record import Recorder
 from hicachectl.runtime.replay.reuse import ReuseHistogram
 from hicachectl.runtime.transfer.backends import Direction
@@ -113,30 +113,6 @@ class LayoutCost:
     submissions: int | None
     backend: str
     refused: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class HostMemoryStep:
-    """One step of making the host pool's memory: what it got, in words, and in how many seconds."""
-
-    name: str
-    state: str
-    wall_s: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class HostMemory:
-    """What the memory of the host pool got; shares in [0, 1], None where they could not be read (the step `verify` says why)."""
-
-    kind: str
-    mapped_bytes: int
-    huge_page_bytes: int
-    huge_share: float | None
-    resident_bytes: int | None
-    registered_bytes: int
-    registrations: int
-    steps: tuple[HostMemoryStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +329,7 @@ def make_report(replay: Replay, stop: Stop, *, n_windows: int = 60) -> ReplayRep
             storage_objects=storage.n_objects if storage else 0,
             host_pages_by_node={str(node): n for node, n in placement.by_node.items()} if placement else {},
             host_placement_reason=placement.reason if placement else "no host tier",
-            host_memory=None if replay.host_pool is None else _host_memory(replay.host_pool.report),
+            host_memory=None if replay.host_pool is None else host_memory_of(replay.host_pool.report),
         ),
         policies={
             "write_policy": config.cache.write_policy.value,
@@ -472,26 +448,6 @@ def _paths(replay: Replay) -> dict[str, PathTotals]:
             counters.store_failed_pages, counters.store_dropped_pages,
         )  # fmt: skip
     return paths
-
-
-def _host_memory(report: MappingReport) -> HostMemory:
-    """Keep of a mapping's report what a reader of a replay needs. A step's text holds its reason where it has one."""
-    return HostMemory(
-        kind=report.kind,
-        mapped_bytes=report.mapped_bytes,
-        huge_page_bytes=report.huge_page_bytes,
-        huge_share=report.huge_share,
-        resident_bytes=report.resident_bytes,
-        registered_bytes=report.registered_bytes,
-        registrations=len(report.registrations),
-        steps=tuple(
-            HostMemoryStep(step.name, step.state.value, step.wall_s, _with_reason(step)) for step in report.steps
-        ),
-    )
-
-
-def _with_reason(step: Step) -> str:
-    return step.text if step.reason is None or step.reason in step.text else f"{step.text}; {step.reason}"
 
 
 def _layout_costs(n_pages: int, replay: Replay) -> tuple[LayoutCost, ...]:

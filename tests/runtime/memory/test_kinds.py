@@ -15,6 +15,7 @@ from hicachectl.runtime.memory.kinds import (
     huge_setting,
     read_hugetlb,
     require_hugetlb,
+    small_pages_reason,
 )
 from hicachectl.runtime.memory.making import mapped_size
 from hicachectl.runtime.memory.syscalls import LinuxCalls
@@ -97,3 +98,27 @@ def test_a_file_that_cannot_be_made_long_leaves_no_name() -> None:
     with pytest.raises(OSError, match="Invalid argument"):
         LinuxCalls().file(path, -1, named=True)
     assert not os.path.exists(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "shmem", "mount", "said"),
+    [
+        (Kind.MEMFD, None, "never", "never", "shmem_enabled is never"),
+        (Kind.MEMFD, None, "advise", "never", None),
+        (Kind.MEMFD, None, "deny", "always", "shmem_enabled is deny"),
+        (Kind.TMPFS, "/dev/shm/x", "advise", "never", "the mount of /dev/shm/x has huge=never"),
+        (Kind.TMPFS, "/dev/shm", "never", "advise", None),
+        (Kind.TMPFS, "/dev/shm", "never", "within_size", None),
+        (Kind.TMPFS, "/dev/shm", "deny", "always", "shmem_enabled is deny"),
+        (Kind.TMPFS, "/dev/shm", "force", "never", None),
+    ],
+)
+def test_a_shared_kind_says_beforehand_which_setting_leaves_it_with_small_pages(
+    kind: Kind, path: str | None, shmem: str, mount: str, said: str | None
+) -> None:
+    kernel = FakeKernel()
+    thp = "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
+    kernel.files[thp] = "always within_size advise never deny force\n".replace(shmem, f"[{shmem}]")
+    kernel.files["/proc/self/mountinfo"] = kernel.files["/proc/self/mountinfo"].replace("huge=never", f"huge={mount}")
+    reason = small_pages_reason(kernel, kind, path)
+    assert reason is None if said is None else said in str(reason)

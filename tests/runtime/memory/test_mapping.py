@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -169,6 +170,58 @@ def test_a_refused_policy_is_in_the_report_with_its_reason(number: int, named: s
         assert step.reason.startswith("policy not applied: mbind")
         assert named in step.reason
         assert mapping.report.placement is None
+
+
+WEIGHTED = "/sys/kernel/mm/mempolicy/weighted_interleave"
+
+
+def test_weights_of_the_kernel_are_told_and_others_than_wanted_are_said_with_both() -> None:
+    kernel = FakeKernel()
+    kernel.files |= {f"{WEIGHTED}/node0": "3\n", f"{WEIGHTED}/node1": "1\n"}
+    for weights, state in (
+        ((), StepState.DONE),
+        (((0, 3), (1, 1)), StepState.DONE),
+        (((0, 1), (1, 1)), StepState.PARTLY),
+    ):
+        with made(kernel, MappingSpec(placed=Placed(PlacementMode.WEIGHTED, (0, 1), weights))) as mapping:
+            step = mapping.report.step("bind")
+            assert step is not None
+            assert step.state is state
+            assert "weights 0=3,1=1" in step.text
+            if state is StepState.PARTLY:
+                assert "are 0=3,1=1, not 0=1,1=1" in str(step.reason)
+
+
+def test_pages_that_lie_unevenly_on_the_nodes_of_a_spread_pool_are_told() -> None:
+    class OneSided(FakeKernel):
+        def nodes_of(self, addresses: Sequence[int]) -> list[int]:
+            return [0 if i % 4 else 1 for i in range(len(addresses))]
+
+    large = 2 * 32 * 2 * MIB
+    for placed, kernel_weights in ((SPREAD, {}), (Placed(PlacementMode.WEIGHTED, (0, 1)), {0: 1, 1: 1})):
+        kernel = OneSided()
+        kernel.files |= {f"{WEIGHTED}/node{node}": f"{weight}\n" for node, weight in kernel_weights.items()}
+        with made(kernel, MappingSpec(placed=placed), n_bytes=large) as mapping:
+            step = mapping.report.step("verify")
+            assert step is not None
+            assert "node 0 has 75 % of the sampled pages, not 50 %" in str(step.reason)
+    kernel = OneSided()
+    kernel.files |= {f"{WEIGHTED}/node0": "3\n", f"{WEIGHTED}/node1": "1\n"}
+    with made(kernel, MappingSpec(placed=Placed(PlacementMode.WEIGHTED, (0, 1))), n_bytes=large) as mapping:
+        assert mapping.report.step("verify").reason is None  # type: ignore[union-attr]
+
+
+def test_every_step_says_what_was_asked_of_it() -> None:
+    spec = MappingSpec(placed=SPREAD, n_threads=2, largest_registration_bytes=2 * MIB, must_register=True)
+    with made(FakeKernel(), spec, FakeDriver()) as mapping:
+        assert [step.asked for step in mapping.steps] == [
+            "5.0 MiB of anonymous memory",
+            "interleave on nodes 0, 1",
+            "huge pages",
+            "every page touched, by 2 threads",
+            "huge pages, interleave on nodes 0, 1",
+            "all of it or an error, in chunks of at most 2.0 MiB",
+        ]
 
 
 def test_a_policy_that_reads_back_otherwise_is_not_done() -> None:

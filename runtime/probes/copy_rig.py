@@ -1,18 +1,17 @@
-"""What bench_copy measures with: pools in device and registered memory, plain copies as the peak, and checks of bytes."""
+"""What copies are measured with: pools in device and registered memory, scattered slots, plain copies as the peak, checks of bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 import torch
 
-from hicachectl.errors import HicacheError
+from hicachectl.errors import HicacheError, InvariantBroken, Unsupported
 from hicachectl.runtime.geometry import KVGeometry
 from hicachectl.runtime.layout import Backend, Layout
 from hicachectl.runtime.memory.cuda_registrar import registrar_for
@@ -20,19 +19,21 @@ from hicachectl.runtime.memory.device_pool import DevicePool
 from hicachectl.runtime.memory.host_pool import HostPool, map_pool
 from hicachectl.runtime.memory.slots import Slots
 from hicachectl.runtime.memory.spec import MappingSpec
-from hicachectl.runtime.transfer.backends import make_backend
-from hicachectl.runtime.transfer.device import DeviceOrder, device_order
+from hicachectl.runtime.transfer.backends import Direction, make_backend
+from hicachectl.runtime.transfer.device import DeviceOrder, device_order, no_streams
 from hicachectl.runtime.transfer.engine import Transfer, TransferEngine
 from hicachectl.runtime.transfer.options import StagingOptions
+
+__all__ = ["Case", "Rig", "SideStreams", "WrongBytes", "backends_here", "finish", "synchronize"]
 
 WAIT_S = 120.0
 
 
-class WrongBytes(Exception):
+class WrongBytes(InvariantBroken):
     """A page does not hold what it must."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Case:
     """What moves: `n_pages` pages of a geometry, between pools twice as large, in a layout."""
 
@@ -53,13 +54,17 @@ class Case:
 
 
 class Rig:
-    """Pools of a case with random bytes on the host, and slots drawn once: scattered on both sides, none twice."""
+    """Pools of a case with random bytes on the host, and slots drawn once: scattered on both sides, none twice.
+
+    Takes memory for 2 x pages + 8 slots on the device, and as much on the host, registered where the device is an accelerator
+    whose driver is known. Raises what `map_pool` and `DevicePool` raise.
+    """
 
     def __init__(self, case: Case, device: torch.device, seed: int = 5) -> None:
         self.case, self.device = case, device
         n_slots = 2 * case.n_pages + 8
         self.device_pool = DevicePool(case.geometry, n_slots, device)
-        spec = MappingSpec(must_register=device.type == "cuda")
+        spec = MappingSpec(must_register=device.type == "cuda")  # others: what registers for them is not known here
         registrar = registrar_for(device.type, device.index or 0)
         memory = map_pool(case.geometry, n_slots, case.layout, spec, registrar=registrar)
         self.host_pool = HostPool(case.geometry, n_slots, case.layout, mapping=memory)
@@ -109,9 +114,14 @@ class Rig:
         host, device = self.load_slots
         return engine.load(host[:n_pages], device[:n_pages])
 
-    def backup(self, engine: TransferEngine) -> Transfer:
-        """Ask for a backup."""
-        return engine.backup(*self.backup_slots)
+    def backup(self, engine: TransferEngine, n_pages: int | None = None) -> Transfer:
+        """Ask for a backup of the first `n_pages`."""
+        device, host = self.backup_slots
+        return engine.backup(device[:n_pages], host[:n_pages])
+
+    def ask(self, engine: TransferEngine, direction: Direction, n_pages: int | None = None) -> Transfer:
+        """Ask for a load or a backup of the first `n_pages`."""
+        return self.load(engine, n_pages) if direction is Direction.LOAD else self.backup(engine, n_pages)
 
     def check(self, engine: TransferEngine) -> None:
         """Load and back up once at the same time, and compare every byte of every page. Raises WrongBytes."""
@@ -128,7 +138,10 @@ class Rig:
         for on_host, on_device in (*zip(host, device, strict=True), *zip(to, fro, strict=True)):
             page = torch.from_numpy(self.host_pool.read_page(int(on_host))).to(self.device)
             if not torch.equal(page, self.device_pool.tensor[:, int(on_device)]):
-                raise WrongBytes(f"{self.case.name}: host slot {on_host} and device slot {on_device} differ")
+                raise WrongBytes(
+                    f"{self.case.name}: host slot {on_host} and device slot {on_device} differ",
+                    hint="report it with this line: a copy was wrong",
+                )
 
     def plain(self, n_bytes: int, *, up: bool) -> Callable[[], None]:
         """Return one contiguous copy of `n_bytes` between the pools: start it with the call, on the current stream.
@@ -146,24 +159,32 @@ class Rig:
 
 
 def finish(transfer: Transfer) -> None:
-    """Wait for a transfer and raise what went wrong with it."""
+    """Wait for a transfer and raise what went wrong with it. Raises Unsupported for one that takes more than WAIT_S."""
     if not transfer.wait(WAIT_S):
-        raise TimeoutError(f"a {transfer.direction.value} of {transfer.n_pages} pages took more than {WAIT_S} s")
+        raise Unsupported(
+            f"a {transfer.direction.value} of {transfer.n_pages} pages took more than {WAIT_S:.0f} s",
+            hint="move fewer pages",
+        )
     if transfer.error is not None:
         raise transfer.error
 
 
 def synchronize(device: torch.device) -> None:
     """Wait for everything on the device."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    if device.type != "cpu":
+        torch.get_device_module(device).synchronize()
 
 
 class SideStreams:
-    """Two streams of the device to run plain copies on; on the processor the calls run one after the other."""
+    """Two streams of the device to run plain copies on; without streams (the processor) the calls run one after the other."""
 
     def __init__(self, device: torch.device) -> None:
-        self._streams = [torch.cuda.Stream(device) for _ in range(2)] if device.type == "cuda" else []
+        self._device = device
+        module: Any = None if device.type == "cpu" else torch.get_device_module(device)
+        self._module = module
+        self._streams: list[Any] = []
+        if module is not None and no_streams(module) is None:
+            self._streams = [module.Stream(device) for _ in range(2)]
 
     def seconds(self, *starts: Callable[[], None]) -> float:
         """Time copies that run at the same time, from the first call to the end of the last copy."""
@@ -171,50 +192,14 @@ class SideStreams:
         if not self._streams:
             for start in starts:
                 start()
+            synchronize(self._device)
             return perf_counter() - began
         for stream, start in zip(self._streams, starts, strict=False):
-            with torch.cuda.stream(stream):
+            with self._module.stream(stream):
                 start()
         for stream in self._streams:
             stream.synchronize()
         return perf_counter() - began
-
-
-class Products:
-    """Matrix products of `size` x `size`, in rows that the device runs without a pause."""
-
-    def __init__(self, device: torch.device, size: int) -> None:
-        self.size, self._accelerated = size, device.type == "cuda"
-        self._a = torch.randn(size, size, device=device, dtype=torch.bfloat16 if self._accelerated else torch.float32)
-        self._c = torch.empty_like(self._a)
-
-    def in_a_row(self, counts: Sequence[int], begin: Mapping[int, Callable[[], object]]) -> list[float]:
-        """Run so many products one part after the other and return each part's seconds, on the device's own clock.
-
-        `begin[i]` is called when the device begins part i.
-        """
-        if not self._accelerated:
-            found = []
-            for i, n in enumerate(counts):
-                begin.get(i, lambda: None)()
-                began = perf_counter()
-                self._run(n)
-                found.append(perf_counter() - began)
-            return found
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(len(counts) + 1)]
-        events[0].record()
-        for n, event in zip(counts, events[1:], strict=True):
-            self._run(n)
-            event.record()
-        for i in sorted(begin):
-            events[i].synchronize()
-            begin[i]()
-        events[-1].synchronize()
-        return [start.elapsed_time(end) / 1e3 for start, end in pairwise(events)]
-
-    def _run(self, n: int) -> None:
-        for _ in range(n):
-            torch.matmul(self._a, self._a, out=self._c)
 
 
 def backends_here(layout: Layout, device: torch.device, options: StagingOptions) -> dict[Backend, str | None]:

@@ -1,0 +1,107 @@
+"""Bind a range to the nodes of its placement, before there is a page, and say what the kernel made of it."""
+
+from __future__ import annotations
+
+import errno
+
+from hicachectl.runtime.memory.budget import require_node_room
+from hicachectl.runtime.memory.kinds import Kind
+from hicachectl.runtime.memory.numa import free_on_node, nodes_in_both
+from hicachectl.runtime.memory.placement_modes import POLICY_NAMES, Placed, PlacementMode, policy_number, weights_text
+from hicachectl.runtime.memory.spec import MappingSpec
+from hicachectl.runtime.memory.steps import Step, StepState
+from hicachectl.runtime.memory.syscalls import MemoryCalls, why
+
+__all__ = ["bind_step", "kernel_weights", "require_room_on_nodes", "usable_nodes"]
+
+
+def bind_step(calls: MemoryCalls, address: int, mapped_bytes: int, spec: MappingSpec) -> Step:
+    """Set the policy of the range and read it back; a refusal is a result."""
+    placed = spec.placed
+    if placed is None:
+        reason = "no placement asked: pages come from where they are first touched"
+        return Step("bind", StepState.SKIPPED, f"skipped: {reason}", reason)
+    outside = sorted(set(placed.nodes) - set(usable_nodes(calls)))
+    if outside:
+        return _not_bound(
+            f"nodes {outside} are not both online and allowed to this process ({list(usable_nodes(calls))} are)"
+        )
+    number = policy_number(placed.mode)
+    try:
+        calls.bind(address, mapped_bytes, number, placed.nodes)
+    except OSError as error:
+        return _not_bound(f"{why(error)}{_HINTS.get(error.errno or 0, '')}")
+    weights = kernel_weights(calls, placed) if placed.mode is PlacementMode.WEIGHTED else {}
+    asked = f"{POLICY_NAMES[number]} on nodes {', '.join(map(str, placed.nodes))}"
+    try:
+        policy, nodes = calls.policy_of(address)
+    except OSError as error:
+        return Step("bind", StepState.PARTLY, f"{asked}, not read back", f"set, but not read back: {why(error)}")
+    policy &= 0xFFF  # above are the mode flags, MPOL_F_STATIC_NODES and others
+    if (policy, nodes) != (number, placed.nodes):
+        seen = f"{POLICY_NAMES.get(policy, policy)} on nodes {list(nodes)}"
+        return Step(
+            "bind", StepState.PARTLY, seen, f"policy not applied as asked: {asked} was set, {seen} is read back"
+        )
+    text = f"{placed.mode.value}: {asked}, read back"
+    if placed.mode is PlacementMode.WEIGHTED:
+        seen = weights_text(sorted(weights.items())) or "not readable"
+        text += f", weights {seen}"
+        if dict(placed.weights) and any(weights.get(node) != weight for node, weight in placed.weights):
+            reason = f"the kernel's weights are {seen}, not {weights_text(placed.weights)}; {_SET_WEIGHTS}"
+            return Step("bind", StepState.PARTLY, text, reason, n_bytes=mapped_bytes)
+    return Step("bind", StepState.DONE, text, n_bytes=mapped_bytes)
+
+
+def require_room_on_nodes(calls: MemoryCalls, mapped_bytes: int, spec: MappingSpec) -> None:
+    """Look at what the nodes that memory is bound to have left, before a page is touched. Raises CapacityError.
+
+    A bound page that cannot be had gets the process killed. Pages of the hugetlb pool are counted by themselves (`obtain`).
+    """
+    if spec.placed is None or spec.kind is Kind.HUGETLB:
+        return
+    free: dict[int, int] = {}
+    for node in spec.placed.nodes:
+        try:
+            found = free_on_node(calls.read(f"/sys/devices/system/node/node{node}/meminfo"))
+        except OSError:
+            continue
+        if found is not None:
+            free[node] = found
+    spread = spec.placed.mode is not PlacementMode.WEIGHTED and len(free) > 1
+    require_node_room(free, mapped_bytes, spec.placed.nodes, spread=spread)
+
+
+def kernel_weights(calls: MemoryCalls, placed: Placed) -> dict[int, int]:
+    """Return the weight of weighted interleave that the kernel has for each node; without those it does not tell."""
+    found: dict[int, int] = {}
+    for node in placed.nodes:
+        try:
+            found[node] = int(calls.read(f"{_WEIGHTS}/node{node}"))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def usable_nodes(calls: MemoryCalls) -> tuple[int, ...]:
+    """Return the nodes that are online and allowed to this process; empty when the kernel does not say. Reads two files."""
+    try:
+        return nodes_in_both(calls.read("/sys/devices/system/node/online"), calls.read("/proc/self/status"))
+    except OSError:
+        return ()
+
+
+_WEIGHTS = "/sys/kernel/mm/mempolicy/weighted_interleave"
+"""Linux Documentation/ABI/testing/sysfs-kernel-mm-mempolicy-weighted-interleave, since 6.9."""
+_SET_WEIGHTS = "they are one set for the whole host: tune.numa.interleave_weight asks for others"
+
+
+_HINTS = {
+    errno.EPERM: "; container runtimes put mbind behind CAP_SYS_NICE",
+    errno.EINVAL: "; a node outside the cpuset, or a policy this kernel does not have (weighted: Linux 6.9)",
+    errno.ENOSYS: "",
+}
+
+
+def _not_bound(reason: str) -> Step:
+    return Step("bind", StepState.REFUSED, "policy not applied", f"policy not applied: {reason}")

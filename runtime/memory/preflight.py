@@ -1,0 +1,65 @@
+"""Whether a kind of memory can be had at all: looked at before a mapping is made, and before a run starts. Changes nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from hicachectl.errors import CapacityError, UsageError
+from hicachectl.runtime.memory.binding import usable_nodes
+from hicachectl.runtime.memory.kinds import Kind, read_hugetlb, require_hugetlb, require_tmpfs
+from hicachectl.runtime.memory.refusals import not_obtained
+from hicachectl.runtime.memory.spec import MappingSpec
+from hicachectl.runtime.memory.syscalls import MemoryCalls
+from hicachectl.units import format_bytes
+
+__all__ = ["require_kind", "require_mount_room", "require_pool"]
+
+
+def require_kind(calls: MemoryCalls, n_bytes: int, spec: MappingSpec) -> int | None:
+    """Refuse what cannot be: a pool of hugetlb pages that is too small, a place that is no tmpfs.
+
+    Returns the page size of kind hugetlb, None for the others. Raises CapacityError with the arithmetic, UsageError for a place.
+    """
+    if spec.kind is Kind.HUGETLB:
+        bound = () if spec.placed is None else spec.placed.nodes
+        pool = read_hugetlb(calls, spec.hugetlb_bytes, bound or usable_nodes(calls))
+        require_hugetlb(pool, n_bytes, bound)
+        return pool.page_bytes
+    if spec.kind is Kind.TMPFS:
+        if spec.path is None:
+            raise UsageError("a mapping of kind tmpfs without a path", hint="name a file or a folder on a tmpfs mount")
+        require_tmpfs(calls, spec.path, named=spec.named)
+    return None
+
+
+def require_pool(calls: MemoryCalls, n_bytes: int, spec: MappingSpec) -> None:
+    """Do the checks of `require_kind`, and refuse a mount without room for a file: what can be known before anything is made.
+
+    Raises what they raise, and `refusals.not_obtained` of a mount that cannot be looked at.
+    """
+    require_kind(calls, n_bytes, spec)
+    if spec.kind is not Kind.TMPFS or spec.path is None:
+        return
+    folder = (os.path.dirname(spec.path) or ".") if spec.named else spec.path
+    if spec.named and os.path.lexists(spec.path):
+        raise not_obtained(OSError(errno.EEXIST, os.strerror(errno.EEXIST), spec.path), n_bytes, spec)
+    try:
+        require_mount_room(calls, folder, n_bytes, spec.path)
+    except OSError as error:
+        raise not_obtained(error, n_bytes, spec) from error
+
+
+def require_mount_room(calls: MemoryCalls, at: str | int, n_bytes: int, path: str | None) -> None:
+    """Refuse a file its file system has no room for: later, a store into it would kill the process. Raises CapacityError.
+
+    `at` is a descriptor of the file, or its folder.
+    """
+    free = calls.free_bytes(at)
+    if free < n_bytes:
+        raise CapacityError(
+            f"a file of {format_bytes(n_bytes)} on a tmpfs with {format_bytes(free)} left",
+            terms=(("file bytes", n_bytes), ("bytes left on the mount", free)),
+            where=path,
+            hint="make the mount larger (remount with size=), remove what lies there, or use kind memfd",
+        )
