@@ -62,6 +62,7 @@ def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
         "config": found.config,
         "config_host_pages": found.config_pages,
         "host": found.host,
+        "live": None,
         "trace": plan.replay.trace_name,
         "format": plan.info.format,
         "requests": prediction.n_requests,
@@ -182,6 +183,7 @@ def _facts(data: dict[str, Any], found: SizeFound, why_no_costs: str) -> dict[st
             null(f"/curve/rows/{index}/hit_rate_error", found.prediction.sure.reason or "no interval")
         if row["payback_h"] is None:
             null(f"/curve/rows/{index}/payback_h", why_no_costs or "this step gains nothing")
+    null("/live", "sized for a finished trace")
     if data["base"] is None:
         null("/base", "no step was made")
     named = [(f"/steps/{index}", step) for index, step in enumerate(data["steps"])]

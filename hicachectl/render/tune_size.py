@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hicachectl.render.live import draw_live, draw_live_steps
 from hicachectl.render.screen import Screen
 from hicachectl.render.table import Column, Table
 from hicachectl.render.trace_curve import bar, growth_words
@@ -21,12 +22,16 @@ def draw_size(screen: Screen, data: dict[str, Any], *, explain: bool = False) ->
         "bold",
     )
     screen.paragraph("HOST    ", data["host"])
+    if data["live"] is not None:
+        draw_live(screen, data["live"])
     screen.paragraph("BUDGET  ", _budget(data["budget"]))
     screen.paragraph("CURVE   ", _curve_words(data["curve"]))
     screen.table(curve_table(data), indent=" ")
     if data["steps"]:
         screen.table(steps_table(data), indent=" ")
         screen.paragraph("ENDED   ", data["ended"])
+    if data["live"] is not None:
+        draw_live_steps(screen, data["live"])
     if len(data["waterfall"]) > 1:
         screen.table(waterfall_table(data), indent=" ")
         if data["costs"] is None:

@@ -17,7 +17,7 @@ from hicachectl.tuning.sizing.size_journal import SizeJournal
 from hicachectl.tuning.sizing.step_rules import Ended, Tried, ended
 from hicachectl.tuning.sizing.trial import Trial
 
-__all__ = ["Climbed", "Step", "climb"]
+__all__ = ["Climbed", "Step", "climb", "trial_of"]
 
 
 @dataclass(frozen=True, slots=True)
