@@ -132,6 +132,7 @@ def open_output(
             color=color and not machine,
             ascii=flags.ascii,
             wide=flags.format is Format.WIDE,
+            tty=_isatty(stream),
         )
 
     out, err = screen(stdout, machine=flags.format.for_machines), screen(stderr, machine=False)

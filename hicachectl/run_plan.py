@@ -25,7 +25,7 @@ from hicachectl.runtime.memory.budget import Ask, ledger
 from hicachectl.runtime.memory.kinds import Kind
 from hicachectl.runtime.memory.preflight import require_pool
 from hicachectl.runtime.memory.spec import MappingSpec
-from hicachectl.runtime.memory.syscalls import LinuxCalls
+from hicachectl.runtime.memory.syscalls import PoolCalls
 from hicachectl.runtime.replay.driver import ComputeSource, ReplayConfig, Verify
 from hicachectl.runtime.replay.request import Trace, TraceInfo, longest_input_tokens
 from hicachectl.runtime.replay.synthetic import synthetic
@@ -139,7 +139,7 @@ def plan_run(run: RunConfig, *, tuned_weights: str | None = None) -> RunPlan:
         (
             *_warnings(run, device_slots, longest),
             *disk_warnings(run),
-            *(small_pages_warning(LinuxCalls(), host_memory) if run.host_slots else ()),
+            *(small_pages_warning(PoolCalls(), host_memory) if run.host_slots else ()),
         ),
     )
 
@@ -148,7 +148,7 @@ def _host_memory(run: RunConfig, geometry: KVGeometry, device: str, tuned_weight
     """Return what is asked of the host pool's memory, after a look at whether it can be had at all."""
     spec = mapping_spec(run.host_memory, device, tuned_weights=tuned_weights)
     if run.host_slots:
-        require_pool(LinuxCalls(), run.host_slots * geometry.page_bytes, spec)
+        require_pool(PoolCalls(), run.host_slots * geometry.page_bytes, spec)
     return spec
 
 

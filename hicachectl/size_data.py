@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hicachectl.envelope import Fact, plain
+from hicachectl.size_tiers import COST_REASONS, choice_tiers, curve_rows, row_reasons, tiers_data
 
 if TYPE_CHECKING:
     from hicachectl.run_plan import RunPlan
@@ -72,6 +73,7 @@ def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
         "device_pages": prediction.device_pages,
         "device_pages_held_by_running": prediction.busy_pages,
         "longest_request_pages": prediction.longest_pages,
+        "tiers": tiers_data(prediction),
         "budget": plain(found.budget),
         "curve": {
             "definition": "D3",
@@ -84,18 +86,7 @@ def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
             "plateau_d1_pages": prediction.plateau_d1_pages,
             "window_too_short": prediction.sure.too_short,
             "growth": plain(prediction.sure.growth),
-            "rows": [
-                {
-                    "capacity_pages": pages,
-                    "capacity_bytes": pages * geometry.page_bytes,
-                    "hits": curve.at(pages),
-                    "hit_rate": curve.rate(pages),
-                    "hit_rate_error": prediction.error(pages),
-                    "to_ceiling": curve.rate() - curve.rate(pages),
-                    "payback_h": None if costs is None else _payback(found, costs, at, pages),
-                }
-                for pages in at
-            ],
+            "rows": curve_rows(prediction, at, geometry.page_bytes, costs),
         },
         "steps": [_step(step) for step in steps],
         "base": None if base is None else _step(base),
@@ -113,6 +104,7 @@ def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
             "hit_rate": choice.rate,
             "device_hit_rate": choice.device_rate,
             "ceiling": choice.ceiling,
+            **choice_tiers(prediction, choice.host_pages),
         },
         "pool": plain(pool),
         "flags": plain(engine_flags(pool)) if found.config_pages else [],
@@ -158,14 +150,6 @@ def _waterfall(base: Step | None, steps: list[Step]) -> list[dict[str, Any]]:
     return rows
 
 
-def _payback(found: SizeFound, costs: Costs, at: list[int], pages: int) -> float | None:
-    from hicachectl.tuning.sizing.economics import payback_h
-
-    index = at.index(pages)
-    before = at[index - 1] if index else 0
-    return payback_h(found.prediction.levels, costs, found.plan.replay.geometry.page_bytes, before, pages)
-
-
 def _facts(data: dict[str, Any], found: SizeFound, why_no_costs: str) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
 
@@ -179,10 +163,13 @@ def _facts(data: dict[str, Any], found: SizeFound, why_no_costs: str) -> dict[st
         if data["curve"][name] is None:
             null(f"/curve/{name}", found.prediction.sure.reason or "no interval")
     for index, row in enumerate(data["curve"]["rows"]):
-        if row["hit_rate_error"] is None:
-            null(f"/curve/rows/{index}/hit_rate_error", found.prediction.sure.reason or "no interval")
-        if row["payback_h"] is None:
-            null(f"/curve/rows/{index}/payback_h", why_no_costs or "this step gains nothing")
+        for name, reason in row_reasons(row, found.prediction.sure.reason, why_no_costs).items():
+            null(f"/curve/rows/{index}/{name}", reason)
+    if data["tiers"]["storage_pages"] is None:
+        null("/tiers/storage_pages", "without a limit")
+    for name, reason in COST_REASONS.items():
+        if data["costs"] is not None and data["costs"][name] is None:
+            null(f"/costs/{name}", reason)
     null("/live", "sized for a finished trace")
     if data["base"] is None:
         null("/base", "no step was made")

@@ -45,15 +45,15 @@ class Drift:
 class LiveSizing(Sizing):
     """As `Sizing`, of a collected window. `live_steps` and `drift` are found by `climb`."""
 
-    def __init__(self, cli: Context, effective: Effective, collected: Collected, *args: Any) -> None:
+    def __init__(self, cli: Context, effective: Effective, collected: Collected, *args: Any, **more: Any) -> None:
         self.collected = collected
         self.live_steps: tuple[LiveStep, ...] = ()
         self.drift: Drift | None = None
         self.too_long_requests = 0
-        self._started_s = monotonic()
+        self._started_s = monotonic() - collected.seconds
         self._done = dict(collected.records.done)
         self._settled: Prediction | None = None
-        super().__init__(cli, _with_window(effective, collected.path, collected), *args)
+        super().__init__(cli, _with_window(effective, collected.path, collected), *args, **more)
         self._take(collected.path)
         window = self.collected.records.window
         assert window is not None
@@ -123,7 +123,7 @@ class LiveSizing(Sizing):
                 before = progress.done
                 tried = try_live(
                     self.plan.trace, self._new, self.base, pages, device_pages=self.device_pages, share=share, later=later,
-                    assumption=assumption_of(self.base, self.device_pages, pages), root=self.root,
+                    assumption=assumption_of(self.base, self.device_pages, pages, exclusive=self.exclusive), root=self.root,
                     progress=lambda recorder: progress.update(before + recorder.n_requests),
                 )  # fmt: skip
                 gain = tried.live.rate - tried.exact.rate(self._reach(prediction.choice.host_pages))
@@ -137,7 +137,7 @@ class LiveSizing(Sizing):
 
             climbed, self.live_steps = climb_live(
                 sizes, prediction.choice.host_pages, try_size=try_size, reach=self._reach,
-                assume=lambda pages: assumption_of(self.base, self.device_pages, pages), journal=journal, done=dict(self._done),
+                assume=lambda pages: assumption_of(self.base, self.device_pages, pages, exclusive=self.exclusive), journal=journal, done=dict(self._done),
                 points=self.points, window_s=float(window["seconds"]), most_requests=max(1, self.plan.info.n_requests // 2), time_budget_s=left_s, tell=tell,
             )  # fmt: skip
         return climbed

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hicachectl.context import Context
 from hicachectl.errors import UsageError
+from hicachectl.size_tiers import is_exclusive, storage_pages_of
 
 if TYPE_CHECKING:
     from hicachectl.config import Effective
@@ -29,6 +30,7 @@ class Sizing:
 
     def __init__(
         self, cli: Context, effective: Effective, max_bytes: str | None, steps: str, points: float, concurrency: int, ranks: int, shared: bool,
+        *, l2: str = "inclusive", l3: str | None = None,
     ) -> None:  # fmt: skip
         from hicachectl.run_plan import plan_run
         from hicachectl.runtime.keytable import table_bytes
@@ -38,9 +40,11 @@ class Sizing:
 
         self.cli, self.effective, self.steps_text = cli, effective, steps
         self.points, self.concurrency, self.ranks, self.shared = points, concurrency, ranks, shared
+        self.exclusive = is_exclusive(l2)
         wanted = effective.run.model_copy(update={"host_slots": 0, "storage_path": None})
         self.plan: RunPlan = plan_run(wanted)
         self.base = self.plan.replay
+        self.storage_pages = storage_pages_of(l3, self.base.geometry.page_bytes)
         self.root = cli.host_root()
         self.device_pages = self.base.device_slots or self.plan.longest_pages
         taken = self.device_pages * self.base.geometry.page_bytes + table_bytes(effective.run.seen_keys)
@@ -57,7 +61,7 @@ class Sizing:
             return predict(
                 plan.trace, plan.info, self.base, self.budget, device_pages=self.device_pages,
                 longest_pages=plan.longest_pages, points=self.points, concurrency=self.concurrency,
-                steps=self._asked_sizes(),
+                exclusive=self.exclusive, storage_pages=self.storage_pages, steps=self._asked_sizes(),
             )  # fmt: skip
 
     def journal(
@@ -133,7 +137,7 @@ class Sizing:
             return climb(
                 sizes, prediction.choice.host_pages, try_size=try_size, predict=prediction.hits,
                 total_pages=prediction.curve.total,
-                assume=lambda pages: assumption_of(self.base, self.device_pages, pages),
+                assume=lambda pages: assumption_of(self.base, self.device_pages, pages, exclusive=self.exclusive),
                 journal=journal, done=done, points=self.points,
                 slack_pages=int((0.01 + 2 * error) * prediction.curve.total), time_budget_s=time_budget_s, tell=tell,
             )  # fmt: skip
@@ -153,7 +157,7 @@ class Sizing:
         from hicachectl.tuning.sizing.plateau import choose
 
         choice = choose(
-            prediction.levels, self.base.geometry.page_bytes, points=self.points, costs=costs, limits=prediction.limits,
+            prediction.levels_for(costs), self.base.geometry.page_bytes, points=self.points, costs=costs, limits=prediction.limits,
             half_interval=prediction.error(None) or 0.0, too_short=prediction.sure.too_short,
         )  # fmt: skip
         prediction = replace(prediction, choice=choice)
@@ -254,6 +258,7 @@ class Sizing:
             "device_slots": self.device_pages, "layout": run.layout, "backend": run.backend, "write_policy": run.write_policy,
             "eviction": run.eviction, "steps": list(prediction.sizes), "chosen": prediction.choice.host_pages, "points": self.points,
             "bound": prediction.choice.bound.value, "rule": prediction.choice.rule.value, "reason": prediction.choice.reason,
+            "concurrency": self.concurrency, "exclusive": self.exclusive, "storage_pages": self.storage_pages,
         }  # fmt: skip
 
 

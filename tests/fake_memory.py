@@ -7,8 +7,8 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 
+from hicachectl.linux_calls import MADV_HUGEPAGE, MADV_POPULATE_WRITE
 from hicachectl.runtime.memory.register import Refusal
-from hicachectl.runtime.memory.syscalls import MADV_HUGEPAGE, MADV_POPULATE_WRITE
 
 __all__ = ["MIB", "FakeDriver", "FakeKernel"]
 

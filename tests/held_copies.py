@@ -205,12 +205,11 @@ class HeldWrites:
 
     def touch(self, keys: Sequence[bytes]) -> TouchOp:
         op = TouchOp(keys)
-        error: Exception | None = None
         try:
             self._storage.touch(keys)
-        except Exception as raised:  # noqa: BLE001 - as the thread does
-            error = raised
-        op.finish(error)
+        except Exception as error:  # noqa: BLE001 - as the thread does
+            op.error = error
+        op.finish()
         return op
 
     def close(self) -> None:

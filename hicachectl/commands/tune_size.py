@@ -45,6 +45,8 @@ def size(
     ranks: Annotated[int, _option("--ranks", "TP ranks on this host, for the engines' flags.", _POOL, "N", min=1, show_default=True)] = 1,
     shared: Annotated[bool, typer.Option("--shared", help="The ranks map one pool (MLA).", rich_help_panel=_POOL)] = False,
     concurrency: Annotated[int, _option("--concurrency", "Requests that run at a time and hold their pages in L1.", _POOL, "N", min=0, show_default=True)] = 0,
+    l2: Annotated[str, _option("--l2", "inclusive: L2 holds what L1 holds too; exclusive: it does not.", _POOL, "inclusive|exclusive", show_default=True)] = "inclusive",
+    l3: Annotated[Text, _option("--l3", "A storage tier below: pages, a size such as 4TiB, or infinite.", _POOL, "N|SIZE|infinite")] = None,
     points: Annotated[float, _option("--points", "Points of hit rate below the ceiling that are let go.", _POOL, "P", show_default=True)] = 1.0,
     steps: Annotated[str, _option("--steps", "auto: below, at and twice the size; none: predict only; or sizes such as 8000,16GiB.", _STEPS, "auto|none|LIST", show_default=True)] = "auto",
     time_budget: Annotated[float | None, _option("--time-budget", "No further step after so many seconds.", _STEPS, "S")] = None,
@@ -89,7 +91,7 @@ def size(
     verified = _host_as_tuned(cli, anyway=anyway)
     run: Sizing
     if asked_live is None:
-        run = Sizing(cli, effective, max_bytes, steps, points, concurrency, ranks, shared)
+        run = Sizing(cli, effective, max_bytes, steps, points, concurrency, ranks, shared, l2=l2, l3=l3)
     else:
         budget_s = None if time_budget is None else time_budget * (1.0 if steps == NO_STEPS else 0.5)
         collected = collect_window(
@@ -101,9 +103,8 @@ def size(
             budget_s=budget_s,
             points=points,
         )
-        time_budget = None if time_budget is None else max(0.0, time_budget - collected.seconds)
         ctx.call_on_close(collected.close)
-        run = LiveSizing(cli, effective, collected, max_bytes, steps, points, concurrency, ranks, shared)
+        run = LiveSizing(cli, effective, collected, max_bytes, steps, points, concurrency, ranks, shared, l2=l2, l3=l3)
     prediction = run.predict()
     prediction, journal, done = run.journal(prediction, _state(cli, state_dir), resume=resume)
     climbed = run.climb(prediction, journal, done, time_budget_s=time_budget)

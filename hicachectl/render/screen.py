@@ -28,13 +28,22 @@ class Screen:
     """Writes lines to one stream. Lines are encoded safely, flushed one by one, and never cut."""
 
     def __init__(
-        self, stream: TextIO, *, width: int, color: bool = False, ascii: bool = False, wide: bool = False
+        self,
+        stream: TextIO,
+        *,
+        width: int,
+        color: bool = False,
+        ascii: bool = False,
+        wide: bool = False,
+        tty: bool = False,
     ) -> None:
         self.stream = stream
         self.width = width
         self.color = color
         self.ascii = ascii
         self.wide = wide
+        self.tty = tty
+        """Whether somebody looks at a terminal: bars are drawn there alone."""
         self.encoding = getattr(stream, "encoding", None) or "utf-8"
 
     @property

@@ -1,4 +1,4 @@
-"""A sizing as one HTML page: curve with its band, steps, choice, flags. No script, no network."""
+"""A sizing as one HTML page: curve with its band, steps, economics, choice, flags. No script, no network."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hicachectl.errors import UsageError
 from hicachectl.render.html_style import HATCHES, STYLE
+from hicachectl.render.size_tiers import economics_table, economics_words, pool_words, tiers_words
 from hicachectl.render.svg import Plot, empty_plot, nice_ticks
 from hicachectl.render.table import Table
 from hicachectl.render.tune_size import curve_table, explanation, flags_table, steps_table, waterfall_table
@@ -37,7 +38,7 @@ def write_size_html(found: SizeFound, data: dict[str, Any], path: Path) -> None:
 
 def curve_plot(found: SizeFound, data: dict[str, Any]) -> str:
     """Plot the hit rate over the pool size, its band of one standard error, the steps measured, and the choice. Pure."""
-    curve = found.prediction.curve
+    curve, levels = found.prediction.curve, found.prediction.levels
     label = "Hit rate by pool size"
     end = float(max(1, curve.largest_distance, *(step["pages"] for step in data["steps"])))
     top = curve.rate()
@@ -46,9 +47,9 @@ def curve_plot(found: SizeFound, data: dict[str, Any]) -> str:
     ticks = nice_ticks(min(1.0, top * 1.1))
     plot = Plot(label, lambda x: x / end, lambda y: y / ticks[-1])
     sizes = [round(end * i / _POINTS) for i in range(_POINTS + 1)]
-    rates = [curve.rate(pages) for pages in sizes]
+    rates = [levels.rate(pages) for pages in sizes]
     if found.prediction.sure.jackknife is not None:
-        errors = [found.prediction.error(pages) or 0.0 for pages in sizes]
+        errors = [found.prediction.error(levels.reach(pages)) or 0.0 for pages in sizes]
         low = [max(0.0, rate - error) for rate, error in zip(rates, errors, strict=True)]
         high = [rate + error for rate, error in zip(rates, errors, strict=True)]
         plot.steps([float(s) for s in sizes], low[:-1], high[:-1], "reuse", "one standard error over sessions")
@@ -80,7 +81,11 @@ def size_page(data: dict[str, Any], plot: str) -> str:
         f"<p>{escape(choice['reason'])}</p><p>host: {escape(data['host'])}</p></section>",
         f"<figure><figcaption><h2>Hit rate by pool size</h2><p>line: predicted, exact for this trace; band: one standard error over "
         f"sessions; dots: measured on real pools</p></figcaption>{plot}</figure>",
-        _section("Curve", curve_table(data)),
+        _section("Curve", curve_table(data), tiers_words(data)),
+        _section("Economics", economics_table(data), economics_words(data["costs"], data["page_tokens"]))
+        if data["costs"] is not None
+        else f"<section><h2>Economics</h2><p>The costs are not known: {escape(data['costs_reason'])}. The rule was "
+        f"{data['choice']['points']:g} point below the ceiling.</p></section>",
         _section("Steps", steps_table(data), f"ended: {data['ended']}") if data["steps"] else "",
         _section(
             "Against L1 alone",
@@ -89,7 +94,7 @@ def size_page(data: dict[str, Any], plot: str) -> str:
         )
         if data["waterfall"]
         else "",
-        _section("Engines", flags_table(data)) if data["flags"] else "",
+        _section("Engines", flags_table(data), pool_words(data)) if data["flags"] else "",
         "<section><h2>How</h2><ul>"
         + "".join(f"<li>{escape(text)}</li>" for text in explanation(data))
         + "</ul></section>",

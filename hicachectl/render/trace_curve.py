@@ -1,4 +1,4 @@
-"""The screen of a hit-rate curve: a row a size with a bar, the plateau marked, and what the numbers mean."""
+"""The screen of a hit-rate curve: a row a size (with a bar on a terminal), the plateau marked, and what the numbers mean."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ def draw_curve(screen: Screen, data: dict[str, Any]) -> None:
         Column("TO CEILING", right=True), Column("CURVE", keep=2), Column("NOTE", keep=1),
     )  # fmt: skip
     has_size = data["page_bytes"] is not None
-    shown = [column for column in columns if has_size or column.title != "SIZE"]
-    rows = [_cells(row, data, has_size) for row in data["curve"]]
-    screen.table(Table(shown, rows))
+    left_out = {*(() if has_size else ("SIZE",)), *(() if screen.tty else ("CURVE",))}
+    kept = [i for i, column in enumerate(columns) if column.title not in left_out]
+    rows = [_cells(row, data) for row in data["curve"]]
+    screen.table(Table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows]))
     if data["growth"]:
         screen.paragraph("  ", growth_words(data["growth"], too_short=bool(data["window_too_short"])))
 
@@ -69,7 +70,7 @@ def _ceiling(data: dict[str, Any]) -> str:
     return f"{text}; within {data['points']:g} point from {format_count(data['plateau_pages'])} pages on{band}{size}"
 
 
-def _cells(row: dict[str, Any], data: dict[str, Any], has_size: bool) -> list[str]:
+def _cells(row: dict[str, Any], data: dict[str, Any]) -> list[str | None]:
     pages = row["capacity_pages"]
     notes = []
     if pages == data["plateau_pages"]:
@@ -77,8 +78,8 @@ def _cells(row: dict[str, Any], data: dict[str, Any], has_size: bool) -> list[st
     if pages == data["longest_request_pages"]:
         notes.append("longest request")
     error = "-" if row["hit_rate_error"] is None else f"{100 * row['hit_rate_error']:.2f}"
-    size = [format_bytes(row["capacity_bytes"])] if has_size else []
+    size = None if row["capacity_bytes"] is None else format_bytes(row["capacity_bytes"])
     return [
-        format_count(pages), *size, f"{100 * row['hit_rate']:.2f}", error, f"{100 * row['to_ceiling']:.2f}",
+        format_count(pages), size, f"{100 * row['hit_rate']:.2f}", error, f"{100 * row['to_ceiling']:.2f}",
         bar(row["hit_rate"]), ", ".join(notes),
     ]  # fmt: skip

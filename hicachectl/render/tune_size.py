@@ -6,6 +6,7 @@ from typing import Any
 
 from hicachectl.render.live import draw_live, draw_live_steps
 from hicachectl.render.screen import Screen
+from hicachectl.render.size_tiers import assumptions, economics_table, economics_words, pool_words, tiers_words
 from hicachectl.render.table import Column, Table
 from hicachectl.render.trace_curve import bar, growth_words
 from hicachectl.units import format_bytes, format_count, format_rate, format_seconds
@@ -26,21 +27,28 @@ def draw_size(screen: Screen, data: dict[str, Any], *, explain: bool = False) ->
         draw_live(screen, data["live"])
     screen.paragraph("BUDGET  ", _budget(data["budget"]))
     screen.paragraph("CURVE   ", _curve_words(data["curve"]))
-    screen.table(curve_table(data), indent=" ")
+    screen.table(curve_table(data, drawn=screen.tty), indent=" ")
+    screen.paragraph("TIERS   ", tiers_words(data))
     if data["steps"]:
         screen.table(steps_table(data), indent=" ")
         screen.paragraph("ENDED   ", data["ended"])
+        for text in assumptions(data):
+            screen.paragraph("NOTE    ", text)
     if data["live"] is not None:
         draw_live_steps(screen, data["live"])
     if len(data["waterfall"]) > 1:
         screen.table(waterfall_table(data), indent=" ")
         if data["costs"] is None:
             screen.paragraph(" note: ", f"times show the direction only: {data['costs_reason']}")
+    if data["costs"] is not None:
+        screen.paragraph("COSTS   ", economics_words(data["costs"], data["page_tokens"]))
     choice = data["choice"]
     size = (
         f"{format_count(choice['pages'])} pages, {format_bytes(choice['bytes'])}" if choice["pages"] else "no host pool"
     )
     screen.paragraph("CHOICE  ", f"{size}, bound by: {choice['bound']} ({choice['reason']})", "ok")
+    if data["config_host_pages"]:
+        screen.paragraph("POOL    ", pool_words(data))
     for one in data["policies"]:
         screen.paragraph(
             "POLICY  ",
@@ -52,12 +60,14 @@ def draw_size(screen: Screen, data: dict[str, Any], *, explain: bool = False) ->
     instead = "" if pages == choice["pages"] else f" with {format_count(pages)} pages, the last good step"
     screen.paragraph("CONFIG  ", f"{data['config']}{instead}: hicachectl run --config {data['config']}")
     if explain:
+        if data["costs"] is not None:
+            screen.table(economics_table(data), indent=" ")
         for text in explanation(data):
             screen.paragraph("  ", text)
 
 
-def curve_table(data: dict[str, Any]) -> Table:
-    """A row a size: predicted hits of both tiers. Pure."""
+def curve_table(data: dict[str, Any], *, drawn: bool = True) -> Table:
+    """A row a size: predicted hits of L1 and L2, of L3 where there is one, and a bar where it is `drawn`. Pure."""
     chosen, plateau = data["choice"]["pages"], data["curve"]["plateau_pages"]
     rows = []
     for row in data["curve"]["rows"]:
@@ -70,13 +80,16 @@ def curve_table(data: dict[str, Any]) -> Table:
         rows.append([
             format_count(pages), format_bytes(row["capacity_bytes"]), f"{100 * row['hit_rate']:.2f}",
             None if row["hit_rate_error"] is None else f"{100 * row['hit_rate_error']:.2f}", f"{100 * row['to_ceiling']:.2f}",
-            None if row["payback_h"] is None else f"{row['payback_h']:.3g}", bar(row["hit_rate"], 20), ", ".join(notes),
+            None if row["payback_h"] is None else f"{row['payback_h']:.3g}", f"{100 * row['storage_hit_rate']:.2f}", bar(row["hit_rate"], 20), ", ".join(notes),
         ])  # fmt: skip
     columns = (
         Column("PAGES", right=True), Column("POOL", right=True), Column("HIT L1+L2 %", right=True), Column("+-", right=True, keep=4),
-        Column("TO CEILING", right=True), Column("PAYBACK h", right=True, keep=2), Column("CURVE", keep=3), Column("NOTE", keep=1),
+        Column("TO CEILING", right=True), Column("PAYBACK h", right=True, keep=2), Column("HIT L3 %", right=True), Column("CURVE", keep=3),
+        Column("NOTE", keep=1),
     )  # fmt: skip
-    return Table(columns, rows)
+    left_out = {*(() if drawn else ("CURVE",)), *(() if data["tiers"]["storage"] else ("HIT L3 %",))}
+    kept = [i for i, column in enumerate(columns) if column.title not in left_out]
+    return Table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
 
 
 def steps_table(data: dict[str, Any]) -> Table:
@@ -150,7 +163,9 @@ def explanation(data: dict[str, Any]) -> list[str]:
         "It is read from the right: the curves of chat and agent traffic are S-shaped, so the first small step and a knee lie in a desert "
         "before the sessions that come back (docs/facts.md#rejected-knees).",
         "Economics chooses where the prefill is that of the model whose pages are moved (run.compute.model) and restores and filling were "
-        f"measured; here the rule was: {data['choice']['rule']}.",
+        f"measured: the smallest pool whose net gain is within 1 % or the interval of the best; here the rule was: {data['choice']['rule']}.",
+        "Running requests are taken to hold their whole input and output in L1, each its own: shared prefixes make it less. Steps replay "
+        "one request at a time, so they are held to the curve with all of L1.",
         growth_words(curve["growth"], too_short=curve["window_too_short"]),
     ]
 

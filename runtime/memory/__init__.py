@@ -22,6 +22,7 @@ READING_ORDER: tuple[str, ...] = (
     "verify_pages",
     "register",
     "cuda_registrar",
+    "libcudart",
     "pci_address",
     "live",
     "faults",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 
+from hicachectl.linux_calls import why
 from hicachectl.runtime.memory.budget import require_node_room
 from hicachectl.runtime.memory.kinds import Kind
 from hicachectl.runtime.memory.numa import free_on_node, nodes_in_both
 from hicachectl.runtime.memory.placement_modes import POLICY_NAMES, Placed, PlacementMode, policy_number, weights_text
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.memory.steps import Step, StepState
-from hicachectl.runtime.memory.syscalls import MemoryCalls, why
+from hicachectl.runtime.memory.syscalls import MemoryCalls
 
 __all__ = ["bind_step", "kernel_weights", "require_room_on_nodes", "usable_nodes"]
 

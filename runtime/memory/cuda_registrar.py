@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hicachectl.runtime.memory.libcudart import MAPS, libcudart_candidates
 from hicachectl.runtime.memory.register import NoRegistrar, Refusal, Registrar
 
 __all__ = ["DriverRegistrar", "RuntimeRegistrar", "find_cuda_registrar", "registrar_for"]
@@ -26,7 +27,6 @@ _FLAGS = _PORTABLE | _DEVICEMAP
 _LOST = {4, 46, 100, 214, 709}
 """Answers after which no call on the device can succeed: deinitialised, unavailable, no device, uncorrectable ECC, context destroyed."""
 _LIBCUDA = ("libcuda.so.1", "libcuda.so")
-_LIBCUDART = ("libcudart.so", "libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0")
 
 Load = Callable[[str], Any]
 
@@ -40,12 +40,10 @@ def registrar_for(device_type: str, index: int = 0) -> Registrar | NoRegistrar:
     return find_cuda_registrar(index)
 
 
-def find_cuda_registrar(
-    index: int = 0, *, load: Load = ctypes.CDLL, maps: Path = Path("/proc/self/maps")
-) -> Registrar | NoRegistrar:
+def find_cuda_registrar(index: int = 0, *, load: Load = ctypes.CDLL, maps: Path = MAPS) -> Registrar | NoRegistrar:
     """Return a registrar of CUDA device `index`, or why there is none. Loads libraries; brings up nothing on the device.
 
-    Of libcudart, one that the process has loaded already (torch's own) goes first.
+    Of libcudart, one that the process has loaded already goes first.
     """
     reasons = []
     for name in _LIBCUDA:
@@ -53,7 +51,7 @@ def find_cuda_registrar(
             return DriverRegistrar(load(name), name, index)
         except (OSError, AttributeError) as error:
             reasons.append(f"{name}: {error}")
-    for name in (*_loaded_libcudart(maps), *_LIBCUDART):
+    for name in libcudart_candidates(maps):
         try:
             return RuntimeRegistrar(load(name), name)
         except (OSError, AttributeError) as error:
@@ -191,13 +189,3 @@ def _first(library: Any, *names: str) -> Any:
         if function is not None:
             return function
     raise AttributeError(f"has none of {', '.join(names)}")
-
-
-def _loaded_libcudart(maps: Path) -> list[str]:
-    """Return the paths of libcudart that this process has loaded."""
-    try:
-        lines = maps.read_text().splitlines()
-    except OSError:
-        return []
-    paths = {line.split(maxsplit=5)[5] for line in lines if "/libcudart" in line and len(line.split(maxsplit=5)) == 6}
-    return sorted(paths)

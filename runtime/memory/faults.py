@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from hicachectl.errors import UsageError
+from hicachectl.linux_calls import MADV_POPULATE_WRITE
 from hicachectl.runtime.memory.register import NoRegistrar, Refusal, Registrar
-from hicachectl.runtime.memory.syscalls import MADV_POPULATE_WRITE, MemoryCalls
+from hicachectl.runtime.memory.syscalls import MemoryCalls
 
 __all__ = ["Fault", "FaultyRegistrar", "with_fault"]
 

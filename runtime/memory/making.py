@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hicachectl.errors import HostError, UsageError, Vanished
+from hicachectl.linux_calls import MADV_DONTFORK, MADV_HUGEPAGE, MADV_NOHUGEPAGE, why
 from hicachectl.runtime.memory.address_range import AddressRange
 from hicachectl.runtime.memory.binding import kernel_weights
 from hicachectl.runtime.memory.kinds import (
@@ -20,7 +21,7 @@ from hicachectl.runtime.memory.refusals import limit_words, not_obtained, not_po
 from hicachectl.runtime.memory.register import NoRegistrar, Refusal, Registrar, Registration, register
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.memory.steps import Step, StepState
-from hicachectl.runtime.memory.syscalls import MADV_DONTFORK, MADV_HUGEPAGE, MADV_NOHUGEPAGE, MemoryCalls, why
+from hicachectl.runtime.memory.syscalls import MemoryCalls
 from hicachectl.runtime.memory.verify_pages import read_resident, sample_nodes, uneven
 from hicachectl.units import format_bytes
 

@@ -37,7 +37,7 @@ from hicachectl.runtime.memory.making import (
 from hicachectl.runtime.memory.register import NoRegistrar, Refusal, Registrar, Registration
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.memory.steps import MappingReport, Step
-from hicachectl.runtime.memory.syscalls import LinuxCalls, MemoryCalls
+from hicachectl.runtime.memory.syscalls import MemoryCalls, PoolCalls
 
 __all__ = ["Mapping", "MappingSpec", "Step", "map_memory", "reserve"]
 
@@ -103,7 +103,7 @@ def reserve(n_bytes: int, *, calls: MemoryCalls | None = None) -> Mapping:
 
     Nothing is populated: pages come when they are touched. Raises CapacityError when the kernel refuses the range.
     """
-    calls = LinuxCalls() if calls is None else calls
+    calls = PoolCalls() if calls is None else calls
     spec = MappingSpec()
     got = obtain(calls, n_bytes, spec)
     try:
@@ -131,7 +131,7 @@ def map_memory(
     UsageError for a place that is no tmpfs, PermissionDenied for one that may not be written, HostError for memory the hardware
     reports broken or a registration refused that must be, Vanished when the device is gone.
     """
-    calls = LinuxCalls() if calls is None else calls
+    calls = PoolCalls() if calls is None else calls
     timed = _Timed(clock, asked_of(n_bytes, spec, registrar))
     registration: Registration | None = None
     got = timed.run(lambda: obtain(calls, n_bytes, spec), lambda got: got.step)

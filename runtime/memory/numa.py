@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 
 from hicachectl.errors import UsageError
-from hicachectl.runtime.memory.syscalls import LinuxCalls, why
+from hicachectl.linux_calls import LinuxCalls, why
 
 __all__ = [
     "Placement",

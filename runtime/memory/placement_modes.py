@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from hicachectl.errors import UsageError
+from hicachectl.linux_calls import MPOL_BIND
 
 __all__ = ["POLICY_NAMES", "Placed", "PlacementMode", "nodes_of_mode", "policy_number", "weights_text"]
 
-MPOL_BIND, MPOL_INTERLEAVE, MPOL_WEIGHTED_INTERLEAVE = 2, 3, 6
+MPOL_INTERLEAVE, MPOL_WEIGHTED_INTERLEAVE = 3, 6
 POLICY_NAMES = {
     0: "default", 1: "preferred", MPOL_BIND: "bind", MPOL_INTERLEAVE: "interleave", 4: "local", 5: "preferred-many",
     MPOL_WEIGHTED_INTERLEAVE: "weighted-interleave",

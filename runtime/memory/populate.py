@@ -13,8 +13,9 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from hicachectl.linux_calls import MADV_POPULATE_WRITE
 from hicachectl.runtime.memory.numa import narrow_thread
-from hicachectl.runtime.memory.syscalls import MADV_POPULATE_WRITE, MemoryCalls
+from hicachectl.runtime.memory.syscalls import MemoryCalls
 
 __all__ = ["MOST_THREADS", "Populated", "populate", "threads_for"]
 

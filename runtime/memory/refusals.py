@@ -6,9 +6,9 @@ import errno
 import resource
 
 from hicachectl.errors import CapacityError, HicacheError, HostError, PermissionDenied, Unsupported, UsageError
+from hicachectl.linux_calls import why
 from hicachectl.runtime.memory.register import Refusal
 from hicachectl.runtime.memory.spec import MappingSpec
-from hicachectl.runtime.memory.syscalls import why
 from hicachectl.units import format_bytes
 
 __all__ = ["limit_words", "not_obtained", "not_populated"]

@@ -12,9 +12,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hicachectl.linux_calls import why
 from hicachectl.runtime.memory.kinds import Kind
 from hicachectl.runtime.memory.numa import sampled_addresses
-from hicachectl.runtime.memory.syscalls import MemoryCalls, why
+from hicachectl.runtime.memory.syscalls import MemoryCalls
 
 __all__ = ["PageSample", "ResidentPages", "read_resident", "resident_of", "sample_nodes", "uneven"]
 

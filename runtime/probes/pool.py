@@ -18,7 +18,7 @@ from hicachectl.runtime.memory.mapping import map_memory
 from hicachectl.runtime.memory.register import NoRegistrar, Registrar
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.memory.steps import MappingReport
-from hicachectl.runtime.memory.syscalls import LinuxCalls, MemoryCalls
+from hicachectl.runtime.memory.syscalls import MemoryCalls, PoolCalls
 
 __all__ = ["Baseline", "PoolCase", "PoolProbe", "PoolRow", "PoolSample", "default_cases", "run_pool_probe"]
 
@@ -150,7 +150,7 @@ def run_pool_probe(
     """
     if rounds < 1 or n_bytes < 1:
         raise UsageError(f"a pool probe of {rounds} rounds of {n_bytes} bytes", hint="give at least 1 of both")
-    calls = LinuxCalls() if calls is None else calls
+    calls = PoolCalls() if calls is None else calls
     if not isinstance(registrar, NoRegistrar):
         refused = registrar.prepare()
         registrar = registrar if refused is None else NoRegistrar(str(refused))

@@ -8,6 +8,7 @@ READING_ORDER: tuple[str, ...] = (
     "file_index",
     "file_scan",
     "disk_full",
+    "operation",
     "prefetch",
     "backup",
     "gate",

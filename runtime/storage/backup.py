@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from hicachectl.errors import InvariantBroken
 from hicachectl.runtime.storage.base import PageBytes, StorageBackend, check_pages
 from hicachectl.runtime.storage.gate import LoadGate
-from hicachectl.runtime.storage.prefetch import LONGEST_CLOSE_S, OpEnd, join_storage_thread
+from hicachectl.runtime.storage.operation import LONGEST_CLOSE_S, OpEnd, StorageOp, join_storage_thread
 
 __all__ = ["BackupOp", "BackupStats", "StorageBackup", "TouchOp"]
 
@@ -43,57 +43,25 @@ class BackupStats:
     ends: dict[str, int]
 
 
-class BackupOp:
-    """One write to L3. Written by the backup thread, read by anyone."""
+class BackupOp(StorageOp):
+    """One write to L3, on the backup thread."""
 
     def __init__(self, keys: Sequence[bytes], pages: Sequence[PageBytes]) -> None:
-        self.keys, self.pages = keys, pages
+        super().__init__(keys)
+        self.pages = pages
         self.n_ok = 0
         """Leading pages stored, those that were there before included; 0 until `done`."""
         self.n_new = 0
         """Pages of them that were written."""
         self.wall_s = 0.0
         """Seconds spent writing, `yielded_s` excluded."""
-        self.queued_s = 0.0
-        """Seconds between submit and the start of writing."""
         self.yielded_s = 0.0
         """Seconds spent behind loads."""
-        self.error: Exception | None = None
         self.end: OpEnd | None = None
-        self._done = threading.Event()
-        self._submitted_s = time.perf_counter()
-
-    @property
-    def done(self) -> bool:
-        """Whether the buffers are the caller's again."""
-        return self._done.is_set()
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end; False when `timeout_s` passed first."""
-        return self._done.wait(timeout_s)
 
 
-class TouchOp:
-    """One path that was used. Written by the backup thread, read by anyone."""
-
-    def __init__(self, keys: Sequence[bytes]) -> None:
-        self.keys = keys
-        self.error: Exception | None = None
-        self._done = threading.Event()
-
-    @property
-    def done(self) -> bool:
-        """Whether storage has been told."""
-        return self._done.is_set()
-
-    def finish(self, error: Exception | None = None) -> None:
-        """Say that storage has been told, or why it could not be."""
-        self.error = error
-        self._done.set()
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until storage has been told; False when `timeout_s` passed first."""
-        return self._done.wait(timeout_s)
+class TouchOp(StorageOp):
+    """One path that was used, on the backup thread; `done` when storage has been told, or could not be (`error`)."""
 
 
 class StorageBackup:
@@ -198,11 +166,10 @@ class StorageBackup:
                 self._n_new += op.n_new
                 self._wall_s += op.wall_s
                 self._yielded_s += op.yielded_s
-            op._done.set()
+            op.finish()
 
     def _write(self, op: BackupOp) -> None:
-        started_s = time.perf_counter()
-        op.queued_s = started_s - op._submitted_s
+        started_s = op.start()
         try:
             stored = self._storage.write(op.keys, op.pages, before_page=lambda: self._let_loads_go(op))
             op.n_ok, op.n_new = stored.n_ok, stored.n_new
@@ -216,12 +183,12 @@ class StorageBackup:
         op.wall_s = time.perf_counter() - started_s - op.yielded_s
 
     def _touch(self, op: TouchOp) -> None:
-        error: Exception | None = None
+        op.start()
         try:
             self._storage.touch(op.keys)
-        except Exception as raised:  # noqa: BLE001 - travels to the caller in op.error; it costs recency, nothing else
-            error = raised
-        op.finish(error)
+        except Exception as error:  # noqa: BLE001 - travels to the caller in op.error; it costs recency, nothing else
+            op.error = error
+        op.finish()
 
     def _let_loads_go(self, op: BackupOp) -> bool:
         if self._closed:

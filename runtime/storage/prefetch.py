@@ -21,17 +21,17 @@ from dataclasses import dataclass
 from enum import Enum
 from queue import SimpleQueue
 
-from hicachectl.errors import InvariantBroken, StorageError, StorageFault
+from hicachectl.errors import InvariantBroken
 from hicachectl.runtime.storage.base import LazyPages, PageBytes, StorageBackend, check_pages, read_into
 from hicachectl.runtime.storage.gate import LoadGate
+from hicachectl.runtime.storage.operation import LONGEST_CLOSE_S, OpEnd, StorageOp, join_storage_thread
 
-__all__ = ["OpEnd", "PrefetchOp", "PrefetchPolicy", "PrefetchStats", "Prefetcher", "deadline_s", "join_storage_thread"]
+__all__ = ["PrefetchOp", "PrefetchPolicy", "PrefetchStats", "Prefetcher", "deadline_s"]
 
 BATCH_PAGES = 32
 BATCH_BYTES = (
     64 << 20
 )  # a cancel waits for one batch: 64 MiB are about 50 ms at 1.3 GB/s, or one page if that is larger
-LONGEST_CLOSE_S = 60.0  # what a hung mount gets before close() gives up on it
 
 
 class PrefetchPolicy(Enum):
@@ -40,16 +40,6 @@ class PrefetchPolicy(Enum):
     BEST_EFFORT = "best_effort"
     WAIT_COMPLETE = "wait_complete"
     TIMEOUT = "timeout"
-
-
-class OpEnd(Enum):
-    """Why a storage operation ended."""
-
-    COMPLETE = "complete"
-    SHORT = "short"
-    CANCELLED = "cancelled"
-    FAILED = "failed"
-    CLOSED = "closed"
 
 
 def deadline_s(
@@ -82,31 +72,23 @@ class PrefetchStats:
     ends: dict[str, int]
 
 
-class PrefetchOp:
-    """One load from L3. Written by the prefetch thread, read by anyone."""
+class PrefetchOp(StorageOp):
+    """One load from L3, on the prefetch thread."""
 
     def __init__(self, keys: Sequence[bytes], pages: Sequence[PageBytes] | LazyPages) -> None:
-        self.keys, self.pages = keys, pages
+        super().__init__(keys)
+        self.pages = pages
         self.n_ok = 0
         """Leading pages proven right so far; final once `done`."""
         self.wall_s = 0.0
         """Seconds spent reading."""
-        self.queued_s = 0.0
-        """Seconds between submit and the first read."""
-        self.error: Exception | None = None
         self.end: OpEnd | None = None
         self._cancelled = threading.Event()
-        self._done = threading.Event()
-        self._submitted_s = time.perf_counter()
 
     @property
-    def done(self) -> bool:
-        """Whether the buffers are the caller's again."""
-        return self._done.is_set()
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end; False when `timeout_s` passed first."""
-        return self._done.wait(timeout_s)
+    def cancelled(self) -> bool:
+        """Whether its end was asked for."""
+        return self._cancelled.is_set()
 
     def cancel(self) -> None:
         """Ask for an end after the batch being read; what has arrived counts. The buffers stay taken until `done`."""
@@ -190,11 +172,10 @@ class Prefetcher:
                 self._n_ok += op.n_ok
                 self._wall_s += op.wall_s
             self._gate.load_ends(op)
-            op._done.set()
+            op.finish()
 
     def _load(self, op: PrefetchOp) -> None:
-        started_s = time.perf_counter()
-        op.queued_s = started_s - op._submitted_s
+        started_s = op.start()
         try:
             op.end = self._read_batches(op)
             if op.n_ok:
@@ -208,7 +189,7 @@ class Prefetcher:
         while op.n_ok < len(op.keys):
             if self._closed:
                 return OpEnd.CLOSED
-            if op._cancelled.is_set():
+            if op.cancelled:
                 return OpEnd.CANCELLED
             end = min(op.n_ok + self._batch, len(op.keys))
             n = read_into(self._storage, op.keys[op.n_ok : end], op.pages[op.n_ok : end])
@@ -217,15 +198,3 @@ class Prefetcher:
             if is_short:
                 return OpEnd.SHORT
         return OpEnd.COMPLETE
-
-
-def join_storage_thread(thread: threading.Thread, timeout_s: float) -> None:
-    """Wait for a storage thread to end. Raises StorageError when it is still inside storage after `timeout_s`."""
-    thread.join(timeout_s)
-    if thread.is_alive():
-        raise StorageError(
-            f"storage has not come back from a call for {timeout_s:g} s",
-            fault=StorageFault.TRANSIENT,
-            where=f"thread {thread.name}",
-            hint="look at the storage folder: a network mount that hangs stops every read of it",
-        )

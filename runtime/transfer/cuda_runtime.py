@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hicachectl.errors import CapacityError, HicacheError, HostError, Unsupported, Vanished
+from hicachectl.runtime.memory.libcudart import LIBCUDART, MAPS, libcudart_candidates
 
 __all__ = ["CudaRuntime", "find_cuda_runtime"]
 
@@ -24,8 +25,6 @@ _DEFAULT_KIND = 4  # cudaMemcpyDefault: the direction follows from the addresses
 _STREAM_ORDER = 1  # cudaMemcpySrcAccessOrderStream
 _BATCH_SINCE, _NO_FAIL_INDEX_SINCE = 12080, 13000
 
-# Where torch is linked with its own copy, a second library of the same major shares the device's primary context.
-_NAMES = ("libcudart.so.13", "libcudart.so.12")
 # Values of cudaError (driver_types.h): the device or its context is of no more use, memory is short, the call is unknown.
 _LOST = {46, 214, 219, 220, 304, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999}
 _NO_MEMORY = 2
@@ -144,21 +143,16 @@ class CudaRuntime:
         )
 
 
-def find_cuda_runtime(maps: Path = Path("/proc/self/maps"), names: Iterable[str] = _NAMES) -> CudaRuntime:
-    """Return the CUDA runtime this process has loaded (torch loads one), else the first of `names` that can be loaded.
-
-    Loading is by the path found in `maps`, so that the same library, with the same state, is used. Raises Unsupported.
-    """
-    found = []
-    if maps.exists():
-        paths = {line.split(maxsplit=5)[-1] for line in maps.read_text(encoding="utf-8").splitlines() if "/" in line}
-        found = sorted(path for path in paths if Path(path).name.startswith("libcudart"))
+def find_cuda_runtime(maps: Path = MAPS, names: Iterable[str] = LIBCUDART) -> CudaRuntime:
+    """Return the CUDA runtime this process has loaded, else the first of `names` that can be loaded and used. Raises Unsupported."""
     tried = []
-    for name in (*found, *names):
+    for name in libcudart_candidates(maps, names):
         try:
             return CudaRuntime(ctypes.CDLL(name), name)
         except OSError as error:
             tried.append(str(error))
+        except AttributeError as error:  # a library without one of the calls
+            tried.append(f"{name}: {error}")
     raise Unsupported("no CUDA runtime is loaded", why="; ".join(tried), hint="use copy backend torch")
 
 

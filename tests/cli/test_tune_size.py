@@ -120,6 +120,59 @@ def test_the_prefill_of_the_model_whose_pages_move_lets_economics_choose(tmp_pat
     assert any(row["payback_h"] is not None for row in data["curve"]["rows"])
 
 
+def test_exclusive_tiers_need_a_smaller_pool_and_its_steps_claim_no_equality() -> None:
+    data = size("--trace", "chats.jsonl", "--device-slots", "60", "--l2", "exclusive", "--steps", "90,180,360")
+    assert (data["choice"]["pages"], data["choice"]["inclusive_pages"], data["pool"]["pages"]) == (180, 240, 180)
+    flags = {flag["flag"]: flag["value"] for flag in data["flags"]}
+    assert flags["cpu_bytes_to_use"] == str(180 * 4096)
+    for step in data["steps"]:
+        assert (step["must_be_exact"], step["difference_pages"], step["state"]) == (False, 0, "done")
+        assert "inclusive" in step["assumption"]
+    rows = {row["capacity_pages"]: row for row in data["curve"]["rows"]}
+    assert rows[180]["to_ceiling"] == pytest.approx(0.0)
+    assert data["steps"][1]["measured_hit_rate"] < rows[180]["hit_rate"]
+    assert run("--trace", "chats.jsonl", "--l2", "both", "--force").code == 2
+
+
+def test_requests_that_run_take_their_pages_off_l1_and_what_that_does_is_shown() -> None:
+    data = size("--trace", "chats.jsonl", "--device-slots", "240", "--concurrency", "10", "--steps", "none")
+    assert (data["device_pages"], data["device_pages_held_by_running"]) == (240, 61)
+    tiers = data["tiers"]
+    assert (tiers["concurrency"], tiers["device_pages_free"]) == (10, 179)
+    assert tiers["device_hit_rate"] < tiers["device_hit_rate_idle"]
+    assert data["choice"]["pages"] == 240
+    screen = call(
+        "tune", "size", "--trace", "chats.jsonl", "--geometry", "tiny-4k", "--device-slots", "240", "--concurrency",
+        "10", "--steps", "none", "--state-dir", "state", "--force",
+    ).out  # fmt: skip
+    assert "61 held by 10 running requests" in " ".join(screen.split())
+
+
+def test_storage_below_is_predicted_tier_by_tier_and_its_reads_have_host_pages() -> None:
+    data = size("--trace", "chats.jsonl", "--l3", "infinite", "--concurrency", "3", "--steps", "none")
+    assert (
+        data["tiers"] | {"storage": True, "storage_pages": None, "bounce_pages": 18, "least_pages": 24} == data["tiers"]
+    )
+    choice = data["choice"]
+    assert choice["served_by_storage_anyway"] == pytest.approx(choice["host_hit_rate"])
+    assert "not taken off" in choice["reason"]
+    assert data["facts"]["/tiers/storage_pages"]["reason"] == "without a limit"
+    small = data["curve"]["rows"][0]
+    assert small["hit_rate"] + small["storage_hit_rate"] == pytest.approx(data["curve"]["ceiling"])
+    for given, pages in (("100", 100), ("400KiB", 100)):
+        told = size("--trace", "chats.jsonl", "--l3", given, "--steps", "none", "--force")
+        assert told["tiers"]["storage_pages"] == pages
+    for wrong in ("0", "1KiB", "all"):
+        assert run("--trace", "chats.jsonl", "--l3", wrong, "--steps", "none", "--force").code == 2
+
+
+def test_another_question_about_the_tiers_is_not_gone_on_with() -> None:
+    assert run("--trace", "chats.jsonl", "--time-budget", "0").code == 9
+    for other in (("--l2", "exclusive"), ("--l3", "100"), ("--concurrency", "2")):
+        ran = run("--trace", "chats.jsonl", "--resume", "--force", *other)
+        assert (ran.code, "asked for something else" in ran.err) == (2, True)
+
+
 def test_policies_come_after_capacity_and_are_simulated() -> None:
     data = size("--trace", "chats.jsonl", "--policies")
     first = data["policies"][0]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hicachectl.tuning.proofs.calls import MADV_HUGEPAGE, MADV_POPULATE_WRITE
+from hicachectl.linux_calls import MADV_HUGEPAGE, MADV_POPULATE_WRITE, MPOL_BIND
 
 MIB = 1 << 20
 
@@ -76,7 +76,7 @@ class FakeCalls:
         self.folders.append(folder)
         return self._open()
 
-    def free_bytes(self, fd: int) -> int:
+    def free_bytes(self, at: int | str) -> int:
         self._call("free_bytes")
         return self.mount_free_bytes
 
@@ -84,9 +84,10 @@ class FakeCalls:
         self.calls.append("close")
         self.open_files.remove(fd)
 
-    def bind(self, address: int, n_bytes: int, node: int) -> None:
+    def bind(self, address: int, n_bytes: int, policy: int, nodes: Sequence[int]) -> None:
         self._call("bind")
-        self._node = node
+        assert policy == MPOL_BIND
+        (self._node,) = nodes
 
     def nodes_of(self, addresses: Sequence[int]) -> list[int]:
         self._call("nodes_of")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,14 +13,15 @@ import torch
 from hicachectl.errors import Vanished
 from hicachectl.runtime.geometry import preset
 from hicachectl.runtime.layout import Layout
-from hicachectl.runtime.memory.cuda_registrar import RuntimeRegistrar, _loaded_libcudart, find_cuda_registrar
+from hicachectl.runtime.memory.cuda_registrar import RuntimeRegistrar, find_cuda_registrar
 from hicachectl.runtime.memory.faults import Fault, with_fault
 from hicachectl.runtime.memory.host_pool import HostPool, map_pool
 from hicachectl.runtime.memory.kinds import Kind
+from hicachectl.runtime.memory.libcudart import loaded_libcudart
 from hicachectl.runtime.memory.mapping import map_memory
 from hicachectl.runtime.memory.register import NoRegistrar, Registrar
 from hicachectl.runtime.memory.spec import MappingSpec
-from hicachectl.runtime.memory.syscalls import LinuxCalls
+from hicachectl.runtime.memory.syscalls import PoolCalls
 
 pytestmark = [
     pytest.mark.gpu,
@@ -62,7 +62,7 @@ def test_a_registered_pool_is_pinned_for_torch_until_it_is_closed(kind: Kind) ->
 
 
 def test_the_runtime_library_that_torch_loaded_registers_too() -> None:
-    paths = _loaded_libcudart(Path("/proc/self/maps"))
+    paths = loaded_libcudart()
     if not paths:
         pytest.skip("torch has no libcudart of its own loaded")
     with map_memory(4 * MIB, registrar=RuntimeRegistrar(ctypes.CDLL(paths[0]), paths[0])) as mapping:
@@ -101,7 +101,7 @@ def test_a_host_pool_is_registered_in_chunks_that_end_on_its_slots(layout: Layou
     "fault", [Fault.REGISTER_MEMLOCK, Fault.REGISTER_TOO_LARGE, Fault.REGISTER_DRIVER_ERROR, Fault.DEVICE_LOST]
 )
 def test_an_injected_refusal_leaves_a_device_that_works(fault: Fault) -> None:
-    calls, registrar = with_fault(fault, LinuxCalls(), driver())
+    calls, registrar = with_fault(fault, PoolCalls(), driver())
     if fault is Fault.DEVICE_LOST:
         with pytest.raises(Vanished):
             map_memory(4 * MIB, registrar=registrar, calls=calls)

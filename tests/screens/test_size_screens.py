@@ -38,20 +38,73 @@ def failed() -> Any:
     return data
 
 
-DRAWN = {"tune-size": lambda: DOCUMENT, "tune-size-failed": failed}
+def tiers() -> Any:
+    """The same for exclusive tiers, two ranks, requests that run, storage below, and costs that were measured."""
+    data = copy.deepcopy(DOCUMENT)
+    data["tiers"] |= {
+        "l2": "exclusive", "concurrency": 4, "device_pages_free": 142, "device_hit_rate": 0.0436, "storage": True,
+        "storage_pages": None, "bounce_pages": 96, "least_pages": 342,
+    }  # fmt: skip
+    data |= {"device_pages_held_by_running": 104, "config_host_pages": 49_950, "costs_reason": None}
+    data["choice"] |= {
+        "pages": 49_950, "rule": "economics", "bound": "economics", "storage_hit_rate": 0.01, "inclusive_pages": 50_092,
+        "served_by_storage_anyway": 0.3282,
+    }  # fmt: skip
+    data["choice"]["reason"] = (
+        "the smallest whose net gain is the largest, within its slack, over what storage would serve anyway"
+    )
+    data["pool"] |= {"pages": 49_950, "n_ranks": 2, "host_bytes": 49_950 * 4096, "rank_bytes": 49_950 * 2048}
+    data["costs"] = {
+        "prefill_s": 2.84e-5, "restore_s": 3.1e-6, "make_s_per_gib": 0.25, "tokens_per_h": 1.47e8, "lives_h": 24.0,
+        "carry_s_per_gib_h": 0.0, "crossover_tokens": 2968, "storage_restore_s": 1.2e-5,
+    }  # fmt: skip
+    for step in data["steps"]:
+        step |= {"must_be_exact": False, "assumption": "L2 is to exclude L1; the runtime keeps in L2 what L1 holds too"}
+    for row in data["curve"]["rows"]:
+        saved, spent = 1000 * row["hit_rate"], row["capacity_bytes"] / 2**30 * 0.25 / 24
+        row |= {"saved_s_per_h": saved, "spent_s_per_h": spent, "net_s_per_h": saved - spent, "payback_h": 0.21}
+        row["storage_hit_rate"] = data["curve"]["ceiling"] - row["hit_rate"]
+    return data
+
+
+DRAWN = {"tune-size": lambda: DOCUMENT, "tune-size-failed": failed, "tune-size-tiers": tiers}
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
 @pytest.mark.parametrize("name", sorted(DRAWN))
 def test_the_screen_is_as_recorded(name: str, width: int) -> None:
     stream = io.StringIO()
-    draw_size(Screen(stream, width=width, ascii=True), DRAWN[name](), explain=name == "tune-size")
+    screen = Screen(stream, width=width, ascii=True, tty=True)
+    draw_size(screen, DRAWN[name](), explain=name != "tune-size-failed")
     text, path = stream.getvalue(), FOLDER / f"{name}-{width}.txt"
     if os.environ.get("UPDATE_SCREENS"):
         path.write_text(text)
     assert text == path.read_text()
     assert text.isascii()
     assert "\x1b" not in text
+
+
+def test_bars_are_drawn_on_a_terminal_alone_and_every_line_is_a_plain_one_elsewhere() -> None:
+    texts = []
+    for tty in (True, False):
+        stream = io.StringIO()
+        draw_size(Screen(stream, width=120, ascii=True, tty=tty), DOCUMENT)
+        texts.append(stream.getvalue())
+    assert "CURVE     NOTE" in texts[0]
+    assert "###" in texts[0]
+    assert "#" not in texts[1]
+    assert "37.19" in texts[1]
+
+
+def test_the_page_has_curve_tiers_steps_and_economics_and_asks_no_network() -> None:
+    page = size_page(tiers(), "<svg></svg>")
+    for word in ("<svg>", "<h2>Curve", "<h2>Steps", "<h2>Economics", "net s/h", "2 968 tokens", "L3, without a limit"):
+        assert word in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert "default-src &#x27;none&#x27;" in page or "default-src 'none'" in page
+    unknown = size_page(DOCUMENT, "")
+    assert "The costs are not known" in unknown
+    assert "net s/h" not in unknown
 
 
 def test_the_page_escapes_what_a_trace_is_called() -> None:

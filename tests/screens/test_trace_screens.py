@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parent
 ROWS = [*conversations(40, 6, 1), *conversations(25, 6, 2)]
 
 
-def draw(name: str, width: int, folder: Path) -> str:
+def draw(name: str, width: int, folder: Path, *, tty: bool = True) -> str:
     trace = open_trace(write_trace(folder / "trace.jsonl", ROWS))
     if name == "trace-curve":
         measured, page_bytes = measure(trace, Definition.D3), 64 << 10
@@ -28,7 +28,7 @@ def draw(name: str, width: int, folder: Path) -> str:
         measured, page_bytes = measure(trace, policy=Order.FIFO, capacities=[50, 100, 240], warm_half=True), None
     data, _ = curve_data(measured, "mooncake", "chats.jsonl", page_bytes)
     stream = io.StringIO()
-    draw_curve(Screen(stream, width=width, ascii=True), data)
+    draw_curve(Screen(stream, width=width, ascii=True, tty=tty), data)
     return stream.getvalue()
 
 
@@ -41,3 +41,8 @@ def test_the_screen_is_as_recorded(name: str, width: int, tmp_path: Path) -> Non
     assert text == path.read_text()
     assert text.isascii()
     assert max(map(len, text.splitlines())) <= width
+
+
+def test_bars_are_drawn_on_a_terminal_alone(tmp_path: Path) -> None:
+    assert "##" in draw("trace-curve", 100, tmp_path)
+    assert "#" not in draw("trace-curve", 100, tmp_path, tty=False)

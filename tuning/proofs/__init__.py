@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from hicachectl.linux_calls import LinuxCalls
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.item import Item
 from hicachectl.tuning.proofs.binding import prove_binding
-from hicachectl.tuning.proofs.calls import Calls, LinuxCalls
+from hicachectl.tuning.proofs.calls import Calls
 from hicachectl.tuning.proofs.huge import prove_huge
 from hicachectl.tuning.proofs.proof import Proof
 

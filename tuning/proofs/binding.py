@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import re
 
+from hicachectl.linux_calls import MPOL_BIND, why
 from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.kernel_text import field, id_list, status_fields, table_bytes
 from hicachectl.tuning.host.pages import base_page_bytes
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.item import Item
 from hicachectl.tuning.proofs.calls import Calls
-from hicachectl.tuning.proofs.mapping import aligned, populate, why
+from hicachectl.tuning.proofs.mapping import aligned, populate
 from hicachectl.tuning.proofs.proof import Proof
 
 __all__ = ["prove_binding"]
@@ -97,7 +98,7 @@ def _cannot(node: int, root: HostRoot, online: tuple[int, ...], allowed: tuple[i
 def _count(node: int, calls: Calls, page_bytes: int) -> tuple[int, int]:
     """Bind, touch and ask: how many pages lie on the node, of how many."""
     with aligned(calls, _PROOF_BYTES, page_bytes) as start:
-        calls.bind(start, _PROOF_BYTES, node)
+        calls.bind(start, _PROOF_BYTES, MPOL_BIND, [node])
         populate(calls, start, _PROOF_BYTES)
         where = calls.nodes_of(range(start, start + _PROOF_BYTES, page_bytes))
         lost = min(where)

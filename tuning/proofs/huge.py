@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from hicachectl.linux_calls import why
 from hicachectl.tuning.access import read_target
 from hicachectl.tuning.host.cgroup import read_cgroup
 from hicachectl.tuning.host.facts import Fact, known, unknown
@@ -16,7 +17,7 @@ from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.item import Item
 from hicachectl.tuning.proofs.calls import Calls
 from hicachectl.tuning.proofs.huge_share import Pages, Seen, expected_of, judge_huge, mib
-from hicachectl.tuning.proofs.mapping import advise_huge, aligned, populate, smaps_of, why
+from hicachectl.tuning.proofs.mapping import advise_huge, aligned, populate, smaps_of
 from hicachectl.tuning.proofs.proof import Proof
 from hicachectl.tuning.target import Method, Target
 

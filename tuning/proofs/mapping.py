@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hicachectl.tuning.proofs.calls import MADV_HUGEPAGE, MADV_POPULATE_WRITE, Calls
+from hicachectl.linux_calls import MADV_HUGEPAGE, MADV_POPULATE_WRITE
+from hicachectl.tuning.proofs.calls import Calls
 from hicachectl.tuning.proofs.huge_share import Pages
 
-__all__ = ["advise_huge", "aligned", "populate", "smaps_of", "why"]
+__all__ = ["advise_huge", "aligned", "populate", "smaps_of"]
 
 _HEAD = re.compile(r"([0-9a-f]+)-([0-9a-f]+) [r-][w-][x-][ps] ", re.ASCII)
 _FIELD = re.compile(r"(\w+):\s+(\d{1,18}) kB", re.ASCII)
@@ -69,9 +70,3 @@ def smaps_of(text: str, start: int, n_bytes: int, field: str) -> Pages | None:
             huge += int(found[2]) << 10
             seen = True
     return Pages(resident, huge) if seen else None
-
-
-def why(error: OSError) -> str:
-    """Return a refused call for people: "mbind: EPERM (Operation not permitted)". Pure."""
-    code = errno.errorcode.get(error.errno or 0, str(error.errno))
-    return f"{error.filename or 'a call'}: {code} ({error.strerror})"

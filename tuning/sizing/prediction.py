@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
+from math import ceil
 
 import numpy as np
 
@@ -16,10 +17,11 @@ from hicachectl.tuning.sizing.budget import Budget
 from hicachectl.tuning.sizing.confidence import Confidence, confidence_of
 from hicachectl.tuning.sizing.curve import HitCurve, curve_from_runs, curve_of
 from hicachectl.tuning.sizing.economics import Costs
-from hicachectl.tuning.sizing.extents import runs_of
+from hicachectl.tuning.sizing.extents import Runs, runs_of
 from hicachectl.tuning.sizing.levels import Levels
 from hicachectl.tuning.sizing.paged import paged
 from hicachectl.tuning.sizing.plateau import Choice, Limits, choose
+from hicachectl.tuning.sizing.restorable import paying_hits
 from hicachectl.tuning.sizing.step_rules import sizes_to_try
 from hicachectl.tuning.sizing.window import Definition, window_of
 
@@ -30,7 +32,8 @@ __all__ = ["Prediction", "assumption_of", "predict"]
 class Prediction:
     """The curve of full pages (D3, what the pool keeps), how sure it is, the limits, the choice, and the sizes to try.
 
-    `plateau_d1_pages` is the plateau when incomplete last pages count too; `span_s` the seconds the requests cover.
+    `plateau_d1_pages` is the plateau when incomplete last pages count too; `busy_pages` are those of L1 that the
+    `concurrency` running requests hold; `storage_pages` is the size of L3, 0: there is none, None: without a limit.
     """
 
     curve: HitCurve
@@ -45,12 +48,38 @@ class Prediction:
     input_tokens: int
     plateau_d1_pages: int
     busy_pages: int
+    concurrency: int
+    storage_pages: int | None
+    runs: Runs
+    page_tokens: int
 
     def hits(self, host_pages: int) -> int:
-        """Return the pages that will hit with a host pool of this size. Pure."""
-        if host_pages == 0:
-            return self.curve.at(self.device_pages)
+        """Return the pages that the runtime will hit in L1 and L2 with a host pool of this size, one request at a time. Pure.
+
+        Its tiers are inclusive, whatever `levels` are, and nothing runs beside the request, so that all of L1 is there.
+        """
         return self.curve.at(max(self.device_pages, host_pages))
+
+    def storage_hits(self, host_pages: int) -> int:
+        """Return the pages that will hit in L3 below a host pool of this size, one request at a time. Pure."""
+        if not host_pages:
+            return 0
+        reach = max(self.device_pages, host_pages)
+        return self.curve.at(max(reach, self.levels.storage_pages)) - self.curve.at(reach)
+
+    def levels_for(self, costs: Costs) -> Levels:
+        """Return the levels with the hits in restores too short to pay left out. Pure."""
+        crossover = costs.crossover_tokens
+        if crossover is None or crossover <= self.page_tokens:
+            return self.levels
+        pages = -(-crossover // self.page_tokens)
+        paying = paying_hits(self.runs, self.levels.device_pages, pages, len(self.levels.hits))
+        return replace(self.levels, paying=paying)
+
+    @property
+    def device_rate_idle(self) -> float:
+        """The hit rate of L1 alone when nothing runs beside a request, 0 to 1. Pure."""
+        return self.curve.rate(self.device_pages)
 
     def error(self, host_pages: int | None) -> float | None:
         """Return the standard error of the hit rate at a size, 0 to 1; None where there is none. Pure."""
@@ -67,14 +96,17 @@ def predict(
     longest_pages: int,
     points: float = 1.0,
     concurrency: int = 0,
+    exclusive: bool = False,
+    storage_pages: int | None = 0,
     costs: Costs | None = None,
     steps: tuple[int, ...] | None = None,
 ) -> Prediction:
     """Read the trace once in the pages of `base` and choose. Takes no pool memory.
 
-    `concurrency` requests running at a time hold their pages in L1, which is as much smaller for the others. `steps` None:
-    half the chosen size, it, and twice it. Raises UsageError as `window_of` does, CapacityError when one request does
-    not fit.
+    `concurrency` requests running at a time hold their pages in L1, which is as much smaller for the others; `exclusive`:
+    L2 holds nothing that L1 holds; `storage_pages` of L3 below (None: without a limit) need host pages to read into.
+    `steps` None: half the chosen size, it, and twice it. Raises UsageError as `window_of` does, CapacityError when one
+    request does not fit.
     """
     geometry = base.geometry
     requests = paged(islice(trace, base.limit), info, geometry.page_tokens)
@@ -84,10 +116,18 @@ def predict(
     runs = runs_of(window)
     curve = curve_from_runs(runs, window, Definition.D3)
     sure = confidence_of(window, Definition.D1, points, runs=runs)
-    lengths = np.diff(window.starts)
-    busy = min(device_pages, concurrency * int(np.median(lengths)))
-    levels = Levels(curve.hits, curve.total, device_pages - busy)
-    limits = Limits(longest_pages, 0, budget.can_use_bytes // geometry.page_bytes)
+    tokens = int(np.maximum(np.diff(whole.starts) - 1, 0).sum()) * geometry.page_tokens + int(whole.last_tokens.sum())
+    request_tokens = tokens / window.n_requests
+    busy = min(
+        device_pages,
+        _pages(concurrency * (request_tokens + info.total_output_tokens / info.n_requests), geometry.page_tokens),
+    )
+    everything = len(curve.hits) - 1
+    levels = Levels(
+        curve.hits, curve.total, device_pages - busy, exclusive, everything if storage_pages is None else storage_pages
+    )
+    bounce = max(1, concurrency) * _pages(request_tokens, geometry.page_tokens) if storage_pages != 0 else 0
+    limits = Limits(longest_pages, bounce, budget.can_use_bytes // geometry.page_bytes)
     half = sure.jackknife.rate_error() if sure.jackknife is not None else 0.0
     choice = choose(
         levels, geometry.page_bytes, points=points, costs=costs, limits=limits, half_interval=half, too_short=sure.too_short
@@ -104,14 +144,23 @@ def predict(
         sizes: tuple[int, ...] = tuple(sorted(set(steps)))
     else:
         sizes = sizes_to_try(choice.host_pages, least=limits.least_pages, most=limits.most_pages)
-    tokens = int(np.maximum(np.diff(whole.starts) - 1, 0).sum()) * geometry.page_tokens + int(whole.last_tokens.sum())
     return Prediction(
-        curve, sure, levels, limits, choice, sizes, device_pages, longest_pages, window.n_requests, tokens, plateau_d1, busy
+        curve, sure, levels, limits, choice, sizes, device_pages, longest_pages, window.n_requests, tokens, plateau_d1, busy,
+        concurrency, storage_pages, runs, geometry.page_tokens,
     )  # fmt: skip
 
 
-def assumption_of(base: ReplayConfig, device_pages: int, host_pages: int) -> str | None:
+def _pages(tokens: float, page_tokens: int) -> int:
+    return ceil(tokens / page_tokens)
+
+
+def assumption_of(base: ReplayConfig, device_pages: int, host_pages: int, *, exclusive: bool = False) -> str | None:
     """Name what keeps a step from hitting exactly what the curve says; None: nothing does. Pure."""
+    if exclusive and host_pages:
+        return (
+            "L2 is to exclude L1; the runtime keeps in L2 what L1 holds too, so the step is held to the inclusive curve "
+            f"({max(device_pages, host_pages)} pages in all, not {device_pages + host_pages})"
+        )
     if base.cache.eviction is not Eviction.LRU:
         return f"eviction order {base.cache.eviction.value}, the curve is LRU"
     if base.cache.write_policy is not WritePolicy.WRITE_THROUGH:

@@ -18,7 +18,7 @@ from hicachectl.runtime.memory.kinds import (
     small_pages_reason,
 )
 from hicachectl.runtime.memory.making import mapped_size
-from hicachectl.runtime.memory.syscalls import LinuxCalls
+from hicachectl.runtime.memory.syscalls import PoolCalls
 
 
 def test_the_huge_page_is_what_the_kernel_says_and_else_what_a_page_of_entries_spans() -> None:
@@ -63,7 +63,7 @@ def test_a_host_without_a_pool_of_that_page_size_says_so() -> None:
 
 
 def test_on_an_unknown_architecture_numa_calls_are_refused_not_guessed() -> None:
-    calls = LinuxCalls(machine="m68k")
+    calls = PoolCalls(machine="m68k")
     for act in (lambda: calls.bind(0, 1, 2, (0,)), lambda: calls.policy_of(0), lambda: calls.nodes_of([0])):
         with pytest.raises(OSError, match="m68k") as caught:
             act()  # type: ignore[no-untyped-call]
@@ -71,7 +71,7 @@ def test_on_an_unknown_architecture_numa_calls_are_refused_not_guessed() -> None
 
 
 def test_a_touch_of_memory_that_is_not_there_is_refused_and_not_killed() -> None:
-    calls = LinuxCalls()
+    calls = PoolCalls()
     at = calls.reserve(1 << 20)
     try:
         with pytest.raises(OSError, match="touch") as caught:
@@ -82,7 +82,7 @@ def test_a_touch_of_memory_that_is_not_there_is_refused_and_not_killed() -> None
 
 
 def test_a_touch_populates_and_writes_zeros() -> None:
-    calls = LinuxCalls()
+    calls = PoolCalls()
     at = calls.reserve(1 << 20)
     try:
         calls.place(at, 1 << 20, None, None)
@@ -96,7 +96,7 @@ def test_a_touch_populates_and_writes_zeros() -> None:
 def test_a_file_that_cannot_be_made_long_leaves_no_name() -> None:
     path = f"/dev/shm/hicachectl-long-{os.getpid()}"
     with pytest.raises(OSError, match="Invalid argument"):
-        LinuxCalls().file(path, -1, named=True)
+        PoolCalls().file(path, -1, named=True)
     assert not os.path.exists(path)
 
 

@@ -30,7 +30,7 @@ from hicachectl.runtime.memory.placement_modes import Placed, PlacementMode
 from hicachectl.runtime.memory.register import NoRegistrar, Refusal, Registrar
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.memory.steps import StepState
-from hicachectl.runtime.memory.syscalls import LinuxCalls
+from hicachectl.runtime.memory.syscalls import PoolCalls
 
 ORDER = ["reserve", "bind", "advise", "populate", "verify", "register"]
 SPREAD = Placed(PlacementMode.INTERLEAVE, (0, 1))
@@ -345,7 +345,7 @@ def test_every_injected_fault_is_reported_or_raised_and_leaves_nothing(fault: Fa
 
 
 def test_memory_that_ends_while_populating_is_an_error_with_what_was_touched_and_given_back() -> None:
-    calls, _ = with_fault(Fault.POPULATE_NO_MEMORY, LinuxCalls(), NoRegistrar("none"))
+    calls, _ = with_fault(Fault.POPULATE_NO_MEMORY, PoolCalls(), NoRegistrar("none"))
     with pytest.raises(CapacityError) as caught:
         map_memory(3 * MIB, MappingSpec(n_threads=1), calls=calls)
     assert dict(caught.value.terms)["touched bytes"] == 0

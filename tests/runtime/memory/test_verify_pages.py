@@ -22,7 +22,7 @@ VmFlags: rd wr mr mw me ac sd hg
 7f0000200000-7f0000400000 ---p 00000000 00:00 0 
 Rss:                   0 kB
 AnonHugePages:         0 kB
-7f0000400000-7f0000800000 rw-s 00000000 00:01 1 /memfd:hicachectl-pool (deleted)
+7f0000400000-7f0000800000 rw-s 00000000 00:01 1 /memfd:hicachectl (deleted)
 Rss:                4096 kB
 AnonHugePages:         0 kB
 ShmemPmdMapped:     2048 kB

@@ -14,7 +14,8 @@ from storage_samples import Open, buffers, keys_of, page_of, pages_of
 from hicachectl.errors import InvariantBroken
 from hicachectl.runtime.storage.backup import StorageBackup
 from hicachectl.runtime.storage.gate import LoadGate
-from hicachectl.runtime.storage.prefetch import OpEnd, Prefetcher
+from hicachectl.runtime.storage.operation import OpEnd
+from hicachectl.runtime.storage.prefetch import Prefetcher
 
 N_FREE = 1000  # permits: nothing is held
 

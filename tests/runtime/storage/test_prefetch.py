@@ -16,7 +16,8 @@ from storage_samples import Open, buffers, key_of, keys_of, page_of, pages_of
 
 from hicachectl.errors import InvariantBroken, StorageError
 from hicachectl.runtime.storage.gate import LoadGate
-from hicachectl.runtime.storage.prefetch import OpEnd, Prefetcher, PrefetchPolicy, deadline_s
+from hicachectl.runtime.storage.operation import OpEnd
+from hicachectl.runtime.storage.prefetch import Prefetcher, PrefetchPolicy, deadline_s
 
 N_FREE = 1000  # permits: nothing is held
 

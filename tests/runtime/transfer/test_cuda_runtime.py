@@ -68,6 +68,12 @@ def test_where_no_runtime_is_loaded_nothing_is_made_up(tmp_path: Path) -> None:
     assert "/nowhere/libcudart-1.so.13" in (caught.value.why or "")
 
 
+def test_a_library_without_the_calls_is_none(tmp_path: Path) -> None:
+    with pytest.raises(Unsupported, match="no CUDA runtime is loaded") as caught:
+        find_cuda_runtime(tmp_path / "none", names=("libc.so.6",))
+    assert (caught.value.why or "").startswith("libc.so.6: ")
+
+
 def test_every_function_that_is_called_is_declared() -> None:
     library = FakeCuda().library
     declared = SimpleNamespace(**{name: getattr(library, name) for name in vars(library)})

@@ -11,9 +11,9 @@ from fakes.calls import REFUSALS, FakeCalls
 from fakes.items import item
 from hosts.machines import GIB
 
+from hicachectl.linux_calls import MPOL_BIND, LinuxCalls, node_mask
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.proofs import Proof, prove_effect
-from hicachectl.tuning.proofs.calls import LinuxCalls, node_mask
 
 NODES = "sys/devices/system/node"
 
@@ -111,15 +111,15 @@ def test_nothing_is_asked_of_a_host_whose_nodes_are_not_known(lost: str, tmp_pat
 
 def test_the_mask_always_has_room_for_its_node() -> None:
     for node in (0, 1, 7, 62, 63, 64, 127, 128, 1023):
-        words, max_node = node_mask(node)
+        words, max_node = node_mask([node])
         assert max_node >= node + 2
         assert max_node - 1 <= 64 * len(words)
         assert sum(word << 64 * at for at, word in enumerate(words)) == 1 << node
 
 
 def test_an_unknown_architecture_is_refused_not_guessed() -> None:
-    calls = LinuxCalls("sparc64")
-    for call in (lambda: calls.bind(0, 4096, 0), lambda: calls.nodes_of([0])):
+    calls = LinuxCalls(machine="sparc64")
+    for call in (lambda: calls.bind(0, 4096, MPOL_BIND, [0]), lambda: calls.nodes_of([0])):
         with pytest.raises(OSError, match="sparc64"):
             call()
 

@@ -66,10 +66,16 @@ def test_knees_and_first_small_steps_stop_in_the_desert_of_an_s_shaped_curve() -
 
 @pytest.mark.shared
 @pytest.mark.parametrize(
-    ("trace", "rule_loses"),
-    [("mooncake-fast25/conversation_trace.jsonl.gz", 30.0), ("mooncake-fast25/synthetic_trace.jsonl.gz", 50.0)],
+    ("trace", "log_loses", "linear_loses", "within_a_point", "first_small"),
+    [
+        ("mooncake-fast25/conversation_trace.jsonl.gz", 30.0, 3.5, 52_882, 500),
+        ("mooncake-fast25/synthetic_trace.jsonl.gz", 50.0, 20.0, 32_887, None),
+        ("kv-cache-tester/sessions_first100.jsonl.xz", 3.0, 3.5, 109_677, 128_000),
+    ],
 )
-def test_knees_lose_points_on_recorded_traces_and_the_rule_loses_one(trace: str, rule_loses: float) -> None:
+def test_knees_lose_points_on_recorded_traces_and_the_rule_loses_one(
+    trace: str, log_loses: float, linear_loses: float, within_a_point: int, first_small: int | None
+) -> None:
     opened = open_trace(shared_path(f"traces/{trace}"))
     curve = curve_of(window_of(opened, opened.block_tokens))
     lost = {
@@ -77,11 +83,21 @@ def test_knees_lose_points_on_recorded_traces_and_the_rule_loses_one(trace: str,
         "linear knee": 100 * (curve.rate() - curve.rate(kneedle(curve.hits))),
         "one point": 100 * (curve.rate() - curve.rate(curve.smallest_within(1.0))),
     }
-    assert lost["log knee"] > rule_loses
-    assert lost["linear knee"] > 3.5
+    assert lost["log knee"] > log_loses
+    assert lost["linear knee"] > linear_loses
     assert lost["one point"] <= 1.0
-    if "conversation" in trace:
-        assert first_small_step(curve.hits, curve.total, 500) == 500
+    assert curve.smallest_within(1.0) == within_a_point
+    if first_small is not None:
+        assert first_small_step(curve.hits, curve.total, 500) == first_small
+
+
+@pytest.mark.shared
+def test_where_a_knee_lies_hangs_on_the_grid_the_curve_is_drawn_on_and_on_a_sensitivity() -> None:
+    opened = open_trace(shared_path("traces/mooncake-fast25/conversation_trace.jsonl.gz"))
+    curve = curve_of(window_of(opened, opened.block_tokens))
+    assert 35_000 < kneedle(curve.hits, points=200) < 40_000
+    assert kneedle(curve.hits, points=3200) < 1_000
+    assert kneedle(curve.hits, sensitivity=5.0) > kneedle(curve.hits) + 5_000
 
 
 def test_an_exclusive_host_pool_is_smaller_by_what_l1_holds_and_an_inclusive_one_is_not() -> None:

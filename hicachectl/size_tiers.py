@@ -1,0 +1,126 @@
+"""What a sizing says of its tiers: hits of each at a size, what storage would serve anyway, and what a pool is worth. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hicachectl.envelope import plain
+from hicachectl.errors import UsageError
+from hicachectl.units import parse_size
+
+if TYPE_CHECKING:
+    from hicachectl.tuning.sizing.economics import Costs
+    from hicachectl.tuning.sizing.prediction import Prediction
+
+__all__ = [
+    "COST_REASONS",
+    "choice_tiers",
+    "curve_rows",
+    "is_exclusive",
+    "row_reasons",
+    "storage_pages_of",
+    "tiers_data",
+]
+
+COST_REASONS = {
+    "crossover_tokens": "no restore of any length is cheaper than computing",
+    "storage_restore_s": "no restore from a storage tier was measured",
+}
+"""Why a cost is null."""
+
+
+def is_exclusive(text: str) -> bool:
+    """Read --l2. Pure. Raises UsageError."""
+    if text not in ("inclusive", "exclusive"):
+        raise UsageError(
+            f"L2 is {text!r}", where="--l2", hint="inclusive: it holds what L1 holds too; exclusive: it does not"
+        )
+    return text == "exclusive"
+
+
+def storage_pages_of(text: str | None, page_bytes: int) -> int | None:
+    """Read --l3 as pages: None without a limit, 0 for no storage tier. Pure. Raises UsageError.
+
+    >>> storage_pages_of("8000", 4096), storage_pages_of("1MiB", 4096), storage_pages_of("infinite", 4096)
+    (8000, 256, None)
+    """
+    if text is None:
+        return 0
+    if text == "infinite":
+        return None
+    pages = int(text) if text.isascii() and text.isdigit() else parse_size(text, where="--l3") // page_bytes
+    if pages < 1:
+        raise UsageError(
+            f"a storage tier of {text!r}", where="--l3", why=f"a page is {page_bytes} bytes",
+            hint="give pages such as 200000, a size such as 4TiB, or infinite",
+        )  # fmt: skip
+    return pages
+
+
+def tiers_data(prediction: Prediction) -> dict[str, Any]:
+    """Return what the size was predicted for: L1 and what runs in it, L2's kind, L3, and the pages a pool must hold. Pure."""
+    levels, limits = prediction.levels, prediction.limits
+    return {
+        "l2": "exclusive" if levels.exclusive else "inclusive",
+        "concurrency": prediction.concurrency,
+        "device_pages_free": levels.device_pages,
+        "device_hit_rate": levels.tiers(0).device,
+        "device_hit_rate_idle": prediction.device_rate_idle,
+        "storage": prediction.storage_pages != 0,
+        "storage_pages": prediction.storage_pages,
+        "least_pages": limits.least_pages,
+        "bounce_pages": limits.bounce_pages,
+        "most_pages": limits.most_pages,
+    }
+
+
+def choice_tiers(prediction: Prediction, host_pages: int) -> dict[str, Any]:
+    """Return the hits of each tier at a size; of L2's, the part that storage would serve without it. Pure."""
+    levels = prediction.levels
+    rates = levels.tiers(host_pages)
+    anyway = levels.host_rate(min(host_pages, levels.served_below)) if host_pages else 0.0
+    return {
+        "host_hit_rate": rates.host,
+        "storage_hit_rate": rates.storage,
+        "served_by_storage_anyway": anyway,
+        "inclusive_pages": levels.inclusive_pages(host_pages),
+    }
+
+
+def curve_rows(prediction: Prediction, at: Sequence[int], page_bytes: int, costs: Costs | None) -> list[dict[str, Any]]:
+    """Return a row a size of the host pool: hits of L1 and L2, of L3, and what the pool is worth where costs are known. Pure."""
+    from hicachectl.tuning.sizing.economics import payback_h, worth_of
+
+    levels = prediction.levels if costs is None else prediction.levels_for(costs)
+    rows = []
+    for before, pages in zip((0, *at), at, strict=False):
+        worth = None if costs is None else worth_of(levels, costs, page_bytes, pages)
+        rows.append(
+            {
+                "capacity_pages": pages,
+                "capacity_bytes": pages * page_bytes,
+                "hits": levels.hits_at(pages),
+                "hit_rate": levels.rate(pages),
+                "hit_rate_error": prediction.error(levels.reach(pages)),
+                "storage_hit_rate": levels.tiers(pages).storage,
+                "to_ceiling": levels.ceiling - levels.rate(pages),
+                "payback_h": None if costs is None else payback_h(levels, costs, page_bytes, before, pages),
+                "saved_s_per_h": None,
+                "spent_s_per_h": None,
+                "net_s_per_h": None,
+                **({} if worth is None else plain(worth)),
+            }
+        )
+    return rows
+
+
+def row_reasons(row: dict[str, Any], no_interval: str | None, why_no_costs: str) -> dict[str, str]:
+    """Say of every null of a row why it is one. Pure."""
+    reasons = {} if row["hit_rate_error"] is not None else {"hit_rate_error": no_interval or "no interval"}
+    if row["payback_h"] is None:
+        reasons["payback_h"] = why_no_costs or "this step gains nothing"
+    for name in ("saved_s_per_h", "spent_s_per_h", "net_s_per_h"):
+        if row[name] is None:
+            reasons[name] = why_no_costs
+    return reasons
