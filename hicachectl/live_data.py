@@ -69,7 +69,7 @@ def live_data(run: LiveSizing) -> tuple[dict[str, Any], dict[str, Fact]]:
         },
         "seen": window["seen"],
         "notes": window["notes"],
-        "too_long_requests": sum(step.too_long_requests for step in run.live_steps),
+        "too_long_requests": run.too_long_requests,
         "steps": steps,
         "drift": None if run.drift is None else plain(run.drift),
     }

@@ -49,7 +49,7 @@ class LiveSizing(Sizing):
         self.collected = collected
         self.live_steps: tuple[LiveStep, ...] = ()
         self.drift: Drift | None = None
-        self.too_long_requests = 0
+        self.too_long_requests = sum(done["live"]["too_long_requests"] for done in collected.records.done.values())
         self._started_s = monotonic() - collected.seconds
         self._done = dict(collected.records.done)
         self._settled: Prediction | None = None
@@ -182,7 +182,8 @@ class LiveSizing(Sizing):
         from hicachectl.tuning.sizing.live_feed import NumberedTrace
 
         trace = NumberedTrace(path, self.collected.numbers)
-        self.plan = replace(self.plan, trace=trace, info=trace.info())
+        self.base = replace(self.base, trace_name=path.name)
+        self.plan = replace(self.plan, trace=trace, info=trace.info(), replay=self.base)
 
     def _reach(self, pages: int) -> int:
         return max(self.device_pages, pages)

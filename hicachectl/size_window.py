@@ -110,7 +110,7 @@ def collect_window(
     cli.subject = journal.id
     collector = Collector(source, journal.folder / WINDOW, page_tokens)
     earlier_s = 0.0
-    if records.collected is not None and collector.path.exists():
+    if records.collected is not None:
         collector.go_on(records.collected["window_bytes"] if position is not None else None)
         earlier_s = float(records.collected["elapsed_s"])
         cli.note(f"going on with {journal.id}: its window has {collector.n_requests} requests")
@@ -131,7 +131,16 @@ def collect_window(
     }  # fmt: skip
     journal.append("window", **record)
     records.window = record
-    return Collected(options, collector.path, collector.window.numbers, journal, records, source, collector.elapsed_s)
+    return Collected(
+        options,
+        collector.path,
+        collector.window.numbers,
+        journal,
+        records,
+        source,
+        collector.elapsed_s,
+        tuple(collector.waiting),
+    )
 
 
 def _collect(

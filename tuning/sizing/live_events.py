@@ -125,10 +125,7 @@ class EventSubscription:
     def close(self) -> None:
         """Disconnect."""
         self._socket.disable_monitor()
-        for socket in (self._socket, self._replay):
-            if socket is not None:
-                socket.close(linger=0)
-        self._context.term()
+        self._context.destroy(linger=0)
 
     def _take(self, frames: list[bytes]) -> list[TraceRequest]:
         self.connected = True
