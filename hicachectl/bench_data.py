@@ -132,7 +132,7 @@ def spread_of(samples: Sequence[float]) -> float | None:
     if len(samples) < 2:
         return None
     low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
-    return (high - low) / abs(middle) if middle else None
+    return max(0.0, high - low) / abs(middle) if middle else None  # equal samples may round to less than 0
 
 
 def measure(

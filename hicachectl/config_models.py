@@ -104,6 +104,9 @@ class RunConfig(Section):
         description="KV geometry preset",
         json_schema_extra={"want": "the name of a geometry preset"},
     )
+    dtype: Literal["bf16", "fp16", "fp32", "fp8", "fp8_e4m3", "fp8_e5m2", "int8", "uint8"] | None = Field(
+        default=None, description="element type of the KV cache; null = the preset's own, bf16"
+    )
     page_tokens: int = Field(default=512, ge=1, le=1 << 16, description="tokens a page")
     layout: Literal["layer_first", "page_first", "page_first_direct"] = Field(
         default="page_first_direct", description="order of the host pool's bytes"

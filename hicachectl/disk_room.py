@@ -1,18 +1,19 @@
-"""Whether the disk has the room that the storage tier is allowed to take: told before a run, never a reason to refuse it."""
+"""Whether the disk has the room: of a storage tier it is told before a run, what a benchmark writes is refused before it is written."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hicachectl.config_models import RunConfig
 from hicachectl.envelope import Diagnostic, Severity
+from hicachectl.errors import CapacityError
 from hicachectl.units import format_bytes
 
-__all__ = ["disk_warnings"]
+__all__ = ["disk_warnings", "require_disk_room"]
 
 
 def _free(folder: Path) -> int:
@@ -27,9 +28,7 @@ def disk_warnings(run: RunConfig, *, free_bytes: Callable[[Path], int] = _free) 
     """
     if run.storage_path is None:
         return ()
-    folder = Path(tempfile.gettempdir() if run.storage_path == "auto" else run.storage_path).absolute()
-    while not os.path.lexists(folder):
-        folder = folder.parent
+    folder = _nearest(Path(tempfile.gettempdir() if run.storage_path == "auto" else run.storage_path))
     free = free_bytes(folder)
     if free >= run.storage_bytes:
         return ()
@@ -43,3 +42,32 @@ def disk_warnings(run: RunConfig, *, free_bytes: Callable[[Path], int] = _free) 
             hint=f"give --storage-bytes {free} or less, or a --storage-path on another disk",
         ),
     )
+
+
+def require_disk_room(
+    folder: Path, terms: Sequence[tuple[str, int]], hint: str, *, free_bytes: Callable[[Path], int] = _free
+) -> None:
+    """Refuse what would not fit on the disk of `folder` (there or not yet), with every term. Looks, writes nothing.
+
+    A twentieth of what is free stays free, so that nobody else on the disk runs out while this is going on. Raises CapacityError.
+    """
+    nearest = _nearest(folder)
+    free = free_bytes(nearest)
+    room, wanted = free - free // 20, sum(amount for _, amount in terms)
+    if wanted <= room:
+        return
+    raise CapacityError(
+        f"{format_bytes(wanted)} ({wanted} B) are to be written, {nearest} has room for {format_bytes(room)} ({room} B)",
+        where=str(folder),
+        terms=(*terms, ("free", free), ("left to others, a twentieth", -(free // 20))),
+        why=" + ".join(f"{name}: {amount} B" for name, amount in terms),
+        hint=hint,
+    )
+
+
+def _nearest(folder: Path) -> Path:
+    """Return the folder itself or the nearest one above that is there."""
+    folder = folder.absolute()
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    return folder

@@ -9,7 +9,7 @@ from types import FrameType
 
 from hicachectl.errors import ExitCode, HicacheError
 
-__all__ = ["Terminated", "asked_to_stop", "first_interrupt_asks", "signal_error", "terminable"]
+__all__ = ["Terminated", "asked_to_stop", "first_interrupt_asks", "signal_error", "stop_error", "terminable"]
 
 
 class Terminated(BaseException):
@@ -85,3 +85,8 @@ def signal_error(caught: KeyboardInterrupt | Terminated) -> HicacheError:
         )
         error.exit_code = ExitCode.INTERRUPTED
     return error
+
+
+def stop_error(name: str) -> HicacheError:
+    """Describe the signal that `asked_to_stop` noted: SIGINT is 130, the others 143. Pure."""
+    return signal_error(KeyboardInterrupt() if name == "SIGINT" else Terminated())

@@ -193,6 +193,54 @@ PAGES: dict[str, Page] = {
         ),
         exits=(0, 1, 2, 4, 5, 9, 10, 130, 143),
     ),
+    "bench link": Page(
+        (
+            Example(
+                "hicachectl bench link --node all", "every accelerator with every node, then all that share a link"
+            ),
+            Example(
+                "hicachectl bench link U3 --concurrent",
+                "only what the accelerators behind one uplink take from each other",
+            ),
+            Example("hicachectl bench link -o json --output-file link.json", "every sample, as a file"),
+        ),
+        exits=(0, 1, 2, 5, 9, 10, 130, 143),
+    ),
+    "bench copy": Page(
+        (
+            Example("hicachectl bench copy", "every layout with every copy backend that can run here"),
+            Example("hicachectl bench copy --geometry mla-78 --pages 512 --device cuda", "of a model, over a link"),
+            Example(
+                "hicachectl bench copy --layout page_first_direct -o json --output-file copy.json",
+                "one layout, as a file for other commands",
+            ),
+        ),
+        exits=(0, 1, 2, 4, 5, 9, 10, 130, 143),
+    ),
+    "bench store": Page(
+        (
+            Example("hicachectl bench store --path /var/cache/hicache", "reads and writes on the disk of that folder"),
+            Example("hicachectl bench store --geometry qwen3-8b --page-tokens 64 --size 1GiB", "pages of your model"),
+            Example(
+                "hicachectl bench store --batch 1,64 --threads 1 -o json --output-file store.json",
+                "a file for run --costs",
+            ),
+        ),
+        exits=(0, 1, 2, 9, 10, 130, 143),
+    ),
+    "bench model": Page(
+        (
+            Example("hicachectl bench model --geometry qwen3-8b --prefill synthetic", "break-even on this accelerator"),
+            Example(
+                "hicachectl bench model --geometry qwen3-8b --prefill-file prefill.csv", "with times of your engine"
+            ),
+            Example(
+                "hicachectl bench model --path none -o json --output-file costs.json",
+                "L2 alone, a file for run --costs",
+            ),
+        ),
+        exits=(0, 1, 2, 5, 9, 10, 130, 143),
+    ),
     "trace": Page(
         (
             Example("hicachectl trace curve conversation_trace.jsonl.gz", "how much hits at every cache size"),

@@ -73,7 +73,7 @@ def plan_run(run: RunConfig, *, tuned_weights: str | None = None) -> RunPlan:
     Raises UsageError for what does not go together or a broken trace line, CapacityError with its terms for what does
     not fit, StorageError (exit 10) for a storage folder that cannot be used.
     """
-    geometry = preset(run.geometry, run.page_tokens)
+    geometry = preset(run.geometry, run.page_tokens, run.dtype)
     layout, backend = Layout.parse(run.layout), None if run.backend == "auto" else Backend.parse(run.backend)
     device = pick_device(run.device)
     _require_device(device.name)
@@ -126,7 +126,8 @@ def plan_run(run: RunConfig, *, tuned_weights: str | None = None) -> RunPlan:
         trace_name=name,
         host_memory=host_memory,
         compute=ComputeSource(
-            None if run.compute.model is None else preset(run.compute.model, run.page_tokens), run.compute.hardware
+            None if run.compute.model is None else preset(run.compute.model, run.page_tokens, run.dtype),
+            run.compute.hardware,
         ),
     )
     return RunPlan(

@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from hicachectl.run_plan import RunPlan
     from hicachectl.tuning.sizing.budget import Budget
     from hicachectl.tuning.sizing.economics import Costs
+    from hicachectl.tuning.sizing.pool_costs import PoolCosts
     from hicachectl.tuning.sizing.prediction import Prediction
     from hicachectl.tuning.sizing.simulate import Simulated
     from hicachectl.tuning.sizing.steps import Climbed, Step
+    from hicachectl.tuning.sizing.waterfall import Waterfall
 
 __all__ = ["SizeFound", "size_data"]
 
@@ -38,6 +40,8 @@ class SizeFound:
     costs: Costs | None
     why_no_costs: str | None
     config_pages: int
+    pool_costs: PoolCosts
+    waterfall: Waterfall
 
 
 def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
@@ -70,6 +74,8 @@ def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
         "geometry": geometry.name,
         "page_tokens": geometry.page_tokens,
         "page_bytes": geometry.page_bytes,
+        "device": plan.replay.device,
+        "device_reason": plan.replay.device_reason,
         "device_pages": prediction.device_pages,
         "device_pages_held_by_running": prediction.busy_pages,
         "longest_request_pages": prediction.longest_pages,
@@ -93,7 +99,9 @@ def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
         "costs": None if costs is None else plain(costs),
         "costs_reason": why_no_costs or None,
         "ended": found.climbed.ended.value,
-        "waterfall": _waterfall(base, steps),
+        "pool_costs": plain(found.pool_costs),
+        "waterfall": plain(found.waterfall.rows),
+        "waterfall_left_out": plain(found.waterfall.left_out),
         "choice": {
             "pages": choice.host_pages,
             "bytes": choice.host_pages * geometry.page_bytes,
@@ -127,27 +135,8 @@ def _step(step: Step) -> dict[str, Any]:
         "must_be_exact": step.exact,
         "assumption": step.assumption,
         "reason": step.reason,
-        "trial": None if trial is None else {k: v for k, v in plain(trial).items() if k != "reasons"},
+        "trial": None if trial is None else {k: v for k, v in plain(trial).items() if k not in ("reasons", "restores")},
     }
-
-
-def _waterfall(base: Step | None, steps: list[Step]) -> list[dict[str, Any]]:
-    """Each measured pool against L1 alone: modelled time to the first token, and hits."""
-    rows: list[dict[str, Any]] = []
-    first = None
-    for step in [*([base] if base else []), *steps]:
-        if step.trial is None or step.trial.ttft_mean_s is None:
-            continue
-        first = step.trial.ttft_mean_s if first is None else first
-        rows.append(
-            {
-                "stage": f"host pool of {step.pages} pages" if step.pages else "L1 only",
-                "ttft_modelled_mean_s": step.trial.ttft_mean_s,
-                "hit_rate": step.trial.rate,
-                "relative": step.trial.ttft_mean_s / first - 1 if first else 0.0,
-            }
-        )
-    return rows
 
 
 def _facts(data: dict[str, Any], found: SizeFound, why_no_costs: str) -> dict[str, Fact]:
@@ -171,6 +160,13 @@ def _facts(data: dict[str, Any], found: SizeFound, why_no_costs: str) -> dict[st
         if data["costs"] is not None and data["costs"][name] is None:
             null(f"/costs/{name}", reason)
     null("/live", "sized for a finished trace")
+    if data["device_reason"] is None:
+        null("/device_reason", "asked for")
+    for name, reason in _pool_cost_reasons(found.pool_costs):
+        null(f"/pool_costs/{name}", reason)
+    for index, row in enumerate(data["waterfall"]):
+        if row["restore_bytes_per_s"] is None:
+            null(f"/waterfall/{index}/restore_bytes_per_s", "nothing was restored")
     if data["base"] is None:
         null("/base", "no step was made")
     named = [(f"/steps/{index}", step) for index, step in enumerate(data["steps"])]
@@ -193,3 +189,19 @@ def _facts(data: dict[str, Any], found: SizeFound, why_no_costs: str) -> dict[st
                 if getattr(trial.memory, name) is None:
                     null(f"{pointer}/trial/memory/{name}", trial.memory.reason or "not read")
     return facts
+
+
+def _pool_cost_reasons(costs: PoolCosts) -> list[tuple[str, str]]:
+    """Say of every null of the pool's costs why it is one. Pure."""
+    found = [
+        (name, costs.make_reason or "not measured")
+        for name in ("populate_s_per_gib", "register_s_per_gib", "make_s_per_gib", "make_low_s_per_gib", "make_high_s_per_gib")
+        if getattr(costs, name) is None
+    ]  # fmt: skip
+    if costs.make_reason is None:
+        found.append(("make_reason", "nothing is missing"))
+    if costs.again_reason is None:
+        found.append(("again_reason", "it was made"))
+    if costs.carry_s_per_gib_h is None:
+        found.append(("carry_s_per_gib_h", costs.carry_reason))
+    return found

@@ -11,21 +11,26 @@ from typing import TYPE_CHECKING, Any
 
 from hicachectl.context import Context
 from hicachectl.errors import UsageError
-from hicachectl.size_run import NO_STEPS, Sizing
+from hicachectl.size_run import NO_STEPS, Done, Sizing
 from hicachectl.size_window import Collected
 
 if TYPE_CHECKING:
     from hicachectl.config import Effective
+    from hicachectl.runtime.replay.driver import ReplayConfig
+    from hicachectl.tuning.sizing.economics import Costs
     from hicachectl.tuning.sizing.live_feed import Share
     from hicachectl.tuning.sizing.live_judge import LiveStep
     from hicachectl.tuning.sizing.live_steps import LiveTried
     from hicachectl.tuning.sizing.prediction import Prediction
     from hicachectl.tuning.sizing.size_journal import SizeJournal
     from hicachectl.tuning.sizing.steps import Climbed, Step
+    from hicachectl.tuning.sizing.trial import Trial
+    from hicachectl.tuning.sizing.waterfall import Waterfall
 
 __all__ = ["Drift", "LiveSizing"]
 
 NEW, NEWER_WINDOW, NEWER_NEW = "new.jsonl", "window-2.jsonl", "new-2.jsonl"
+_OTHER_REQUESTS = "each pool served other requests"
 _FOUND = {"steps", "chosen", "bound", "rule", "reason"}
 
 
@@ -71,13 +76,13 @@ class LiveSizing(Sizing):
         """Close the file of new requests."""
         self._new.close()
 
-    def journal(self, prediction: Prediction, state: Path, *, resume: bool) -> tuple[Prediction, SizeJournal, Any]:
+    def journal(self, prediction: Prediction, state: Path, *, resume: bool) -> tuple[Prediction, SizeJournal, Done]:
         """Record what was predicted of the window, or take up what was. Raises UsageError as `Sizing.journal`."""
         records, journal = self.collected.records, self.collected.journal
         asked = self._asked(prediction)
         if records.sized is None:
             journal.append("sized", asked=asked)
-            return prediction, journal, {}
+            return prediction, journal, Done({}, {})
         was = records.sized
         differs = sorted(key for key in asked if was.get(key) != asked[key] and key not in _FOUND)
         if differs:
@@ -85,7 +90,7 @@ class LiveSizing(Sizing):
                 f"{journal.id} asked for something else: {', '.join(differs)}", where=str(journal.folder),
                 hint="give the options of that run, or start a new one without --resume",
             )  # fmt: skip
-        return self.began_with(prediction, was), journal, {}
+        return self.began_with(prediction, was), journal, Done({}, {})
 
     def climb(
         self, prediction: Prediction, journal: SizeJournal, done: dict[int, Any], *, time_budget_s: float | None = None
@@ -101,6 +106,28 @@ class LiveSizing(Sizing):
         newer = self._drifted(prediction, journal, last)
         self._settled = newer
         return self._climb(newer, journal, time_budget_s)
+
+    def beside(
+        self, climbed: Climbed, journal: SizeJournal, done: dict[str, Any], *, time_budget_s: float | None = None
+    ) -> dict[str, Trial | str]:
+        """Make none: what live traffic meets is never the same twice."""
+        from hicachectl.tuning.sizing.stages import AGAIN, BACKEND, CHUNKS
+
+        return dict.fromkeys((AGAIN, CHUNKS, BACKEND), _OTHER_REQUESTS)
+
+    def attribution(self, climbed: Climbed, stages: dict[str, Trial | str]) -> Waterfall:
+        """Compare nothing by time: each step met other requests."""
+        from hicachectl.tuning.sizing.waterfall import LeftOut, Waterfall
+
+        return Waterfall((), (LeftOut("live steps", _OTHER_REQUESTS),)) if climbed.steps else Waterfall()
+
+    def by_economics(
+        self, prediction: Prediction, climbed: Climbed, costs: Costs, journal: SizeJournal
+    ) -> tuple[Prediction, Climbed]:
+        """Choose again by what was measured, as `Sizing.by_economics`; the prediction is another where the traffic drifted then."""
+        before = self.drift
+        chosen, again = super().by_economics(prediction, climbed, costs, journal)
+        return (chosen if self.drift is before else self.settled(chosen)), again
 
     def settled(self, prediction: Prediction) -> Prediction:
         """Return the prediction that the steps ended with: another one where the traffic drifted."""
@@ -122,7 +149,7 @@ class LiveSizing(Sizing):
                 self._require_room(pages)
                 before = progress.done
                 tried = try_live(
-                    self.plan.trace, self._new, self.base, pages, device_pages=self.device_pages, share=share, later=later,
+                    self.plan.trace, self._new, self._with_backend(pages), pages, device_pages=self.device_pages, share=share, later=later,
                     assumption=assumption_of(self.base, self.device_pages, pages, exclusive=self.exclusive), root=self.root,
                     progress=lambda recorder: progress.update(before + recorder.n_requests),
                 )  # fmt: skip
@@ -184,6 +211,15 @@ class LiveSizing(Sizing):
         trace = NumberedTrace(path, self.collected.numbers)
         self.base = replace(self.base, trace_name=path.name)
         self.plan = replace(self.plan, trace=trace, info=trace.info(), replay=self.base)
+
+    def _with_backend(self, pages: int) -> ReplayConfig:
+        """The backend of the first pool in all of them, so that sizes are all that differs."""
+        from hicachectl.runtime.layout import Backend
+
+        first = next((done["trial"]["backend"] for size, done in sorted(self._done.items()) if size), None)
+        if first is None or not pages or self.base.backend is not None:
+            return self.base
+        return replace(self.base, backend=Backend.parse(first))
 
     def _reach(self, pages: int) -> int:
         return max(self.device_pages, pages)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from hicachectl.context import Context
@@ -13,16 +15,31 @@ from hicachectl.size_tiers import is_exclusive, storage_pages_of
 if TYPE_CHECKING:
     from hicachectl.config import Effective
     from hicachectl.run_plan import RunPlan
+    from hicachectl.runtime.replay.driver import ReplayConfig
+    from hicachectl.runtime.replay.record import Recorder
     from hicachectl.tuning.sizing.economics import Costs
+    from hicachectl.tuning.sizing.pool_costs import PoolCosts
+    from hicachectl.tuning.sizing.pool_trials import PoolTrials
     from hicachectl.tuning.sizing.prediction import Prediction
     from hicachectl.tuning.sizing.size_journal import SizeJournal
+    from hicachectl.tuning.sizing.stages import Stage
     from hicachectl.tuning.sizing.steps import Climbed, Step
+    from hicachectl.tuning.sizing.trial import Trial
+    from hicachectl.tuning.sizing.waterfall import Waterfall
 
-__all__ = ["NO_STEPS", "Sizing", "last_good"]
+__all__ = ["NO_STEPS", "Done", "Sizing", "last_good"]
 
 NO_STEPS = "none"
 _FOUND = {"steps", "chosen", "bound", "rule", "reason"}
 """Of what a run records as asked: what it found itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a run that is continued had finished: trials as recorded, of steps by pages and of replays beside them by name."""
+
+    steps: dict[int, Any]
+    stages: dict[str, Any]
 
 
 class Sizing:
@@ -34,11 +51,13 @@ class Sizing:
     ) -> None:  # fmt: skip
         from hicachectl.run_plan import plan_run
         from hicachectl.runtime.keytable import table_bytes
+        from hicachectl.runtime.transfer.device import device_type
         from hicachectl.tuning.host.memory import read_memory
         from hicachectl.tuning.sizing.budget import budget_of
         from hicachectl.units import parse_size
 
         self.cli, self.effective, self.steps_text = cli, effective, steps
+        self._began_s = monotonic()
         self.points, self.concurrency, self.ranks, self.shared = points, concurrency, ranks, shared
         self.exclusive = is_exclusive(l2)
         wanted = effective.run.model_copy(update={"host_slots": 0, "storage_path": None})
@@ -47,7 +66,8 @@ class Sizing:
         self.storage_pages = storage_pages_of(l3, self.base.geometry.page_bytes)
         self.root = cli.host_root()
         self.device_pages = self.base.device_slots or self.plan.longest_pages
-        taken = self.device_pages * self.base.geometry.page_bytes + table_bytes(effective.run.seen_keys)
+        on_host = self.device_pages * self.base.geometry.page_bytes if device_type(self.base.device) == "cpu" else 0
+        taken = on_host + table_bytes(effective.run.seen_keys)
         limit = None if max_bytes is None else parse_size(max_bytes, where="--max-bytes")
         self._taken_bytes, self._max_bytes = taken, limit
         self.budget = budget_of(read_memory(self.root), taken_bytes=taken, max_bytes=limit)
@@ -64,9 +84,7 @@ class Sizing:
                 exclusive=self.exclusive, storage_pages=self.storage_pages, steps=self._asked_sizes(),
             )  # fmt: skip
 
-    def journal(
-        self, prediction: Prediction, state: Path, *, resume: bool
-    ) -> tuple[Prediction, SizeJournal, dict[int, Any]]:
+    def journal(self, prediction: Prediction, state: Path, *, resume: bool) -> tuple[Prediction, SizeJournal, Done]:
         """Begin a record, or take up the last one: its sizes, and the trials that it holds.
 
         Free memory differs from hour to hour, so the sizes of a run that goes on are those it began with. Raises UsageError
@@ -78,7 +96,7 @@ class Sizing:
         if not resume:
             journal = SizeJournal.begin(state, asked)
             self.cli.subject = journal.id
-            return prediction, journal, {}
+            return prediction, journal, Done({}, {})
         records = read_size_journal(state)
         differs = sorted(key for key in asked if records.asked.get(key) != asked[key] and key not in _FOUND)
         if differs:
@@ -90,7 +108,11 @@ class Sizing:
         cut = f", {records.cut} pages was cut short" if records.cut is not None else ""
         self.cli.note(f"going on with {records.id}: {len(records.done)} steps are done{cut}")
         self.cli.subject = records.id
-        return self.began_with(prediction, records.asked), SizeJournal(records.id, records.folder), records.done
+        return (
+            self.began_with(prediction, records.asked),
+            SizeJournal(records.id, records.folder),
+            Done(records.done, records.stages),
+        )
 
     def began_with(self, prediction: Prediction, was: dict[str, Any]) -> Prediction:
         """Return the prediction with the choice and the sizes that a run had recorded. Pure."""
@@ -113,22 +135,19 @@ class Sizing:
         """Try the sizes on real pools. L1 alone comes first, so that every gain has its base."""
         from hicachectl.tuning.sizing.prediction import assumption_of
         from hicachectl.tuning.sizing.steps import climb
-        from hicachectl.tuning.sizing.trial import Trial, try_pool
 
         sizes = (0, *prediction.sizes) if self.steps_text != NO_STEPS and prediction.sizes else ()
         n_requests = prediction.n_requests
         error = prediction.error(prediction.choice.host_pages) or 0.0
-        left = n_requests * sum(pages not in done for pages in sizes)
+        left, before = n_requests * sum(pages not in done for pages in sizes), 0
         with self.cli.progress("steps", total=max(1, left), unit="requests") as progress:
+            trials = self._trials(done, lambda recorder: progress.update(before + recorder.n_requests))
 
             def try_size(pages: int) -> Trial:
+                nonlocal before
                 progress.enter(f"{pages} pages" if pages else "L1 alone")
-                self._require_room(pages)
                 before = progress.done
-                return try_pool(
-                    self.plan.trace, self.plan.info, self.base, pages, root=self.root,
-                    progress=lambda recorder: progress.update(before + recorder.n_requests),
-                )  # fmt: skip
+                return trials.step(pages)
 
             def tell(step: Step) -> None:
                 if step.trial is not None and progress.kind == "plain":
@@ -142,13 +161,46 @@ class Sizing:
                 slack_pages=int((0.01 + 2 * error) * prediction.curve.total), time_budget_s=time_budget_s, tell=tell,
             )  # fmt: skip
 
-    def costs(self, prediction: Prediction, climbed: Climbed) -> tuple[Costs | None, str | None]:
-        """What restores and filling cost in the steps, and why that is not known where it is not."""
+    def beside(
+        self, climbed: Climbed, journal: SizeJournal, done: dict[str, Any], *, time_budget_s: float | None = None
+    ) -> dict[str, Trial | str]:
+        """Make the replays beside the steps: one size again, and what copies and memory pages do."""
+        from hicachectl.tuning.sizing.stages import measure_stages
+
+        if self.steps_text == NO_STEPS or not climbed.steps:
+            return {}
+        before = 0
+        with self.cli.progress("waterfall", unit="requests") as progress:
+            trials = self._trials({}, lambda recorder: progress.update(before + recorder.n_requests))
+
+            def try_stage(stage: Stage, config: ReplayConfig) -> Trial:
+                nonlocal before
+                progress.enter(f"{stage.pages} pages, {stage.name}")
+                before = progress.done
+                return trials.stage(stage, config)
+
+            left = None if time_budget_s is None else time_budget_s - (monotonic() - self._began_s)
+            return measure_stages(
+                self.base, climbed, try_stage=try_stage, journal=journal, done=done, time_budget_s=left
+            )
+
+    def attribution(self, climbed: Climbed, stages: dict[str, Trial | str]) -> Waterfall:
+        """Put what was measured in a row: what each part of the host tier is worth. Pure."""
+        from hicachectl.tuning.sizing.waterfall import waterfall
+
+        return waterfall(climbed, stages)
+
+    def costs(
+        self, prediction: Prediction, climbed: Climbed, again: Trial | str
+    ) -> tuple[PoolCosts, Costs | None, str | None]:
+        """What a GiB of pool and a restore cost in the steps, and why the costs are not known where they are not."""
         from hicachectl.tuning.sizing.measured_costs import Traffic, costs_of
+        from hicachectl.tuning.sizing.pool_costs import pool_costs
 
         trials = [step.trial for step in climbed.steps if step.trial is not None]
         traffic = Traffic(prediction.n_requests, prediction.input_tokens, self.plan.info.span_s)
-        return costs_of(trials, self.base, traffic)
+        of_pool = pool_costs(trials, traffic.span_s, again)
+        return (of_pool, *costs_of(trials, self.base, traffic, of_pool))
 
     def by_economics(
         self, prediction: Prediction, climbed: Climbed, costs: Costs, journal: SizeJournal
@@ -173,18 +225,11 @@ class Sizing:
 
     def policies(self, prediction: Prediction) -> list[Any]:
         """Simulate other policies at the size found: last in the order of attribution."""
-        from hicachectl.runtime.eviction import Eviction
-        from hicachectl.runtime.write_policy import WritePolicy
-        from hicachectl.tuning.sizing.simulate import Policy, simulate
+        from hicachectl.tuning.sizing.simulate import Policy, policies_to_compare, simulate
 
-        pages = prediction.choice.host_pages
-        wanted = [
-            Policy(),
-            Policy(write_policy=WritePolicy.WRITE_THROUGH_SELECTIVE),
-            Policy(write_policy=WritePolicy.WRITE_THROUGH_SELECTIVE, ghost_pages=pages),
-            Policy(write_policy=WritePolicy.WRITE_BACK),
-            Policy(eviction=Eviction.SLRU),
-        ]
+        pages, cache = prediction.choice.host_pages, self.base.cache
+        own = Policy(cache.eviction, cache.write_policy, cache.selective_hits, cache.ghost_entries)
+        wanted = policies_to_compare(own, device_pages=self.device_pages, host_pages=pages)
         with self.cli.progress("policies", total=len(wanted)) as progress:
             found = []
             for policy in wanted:
@@ -215,6 +260,15 @@ class Sizing:
             changed["run.trace"] = (str(Path(run.trace).resolve()), str(self.effective.origins["run.trace"]))
         head = f"written by hicachectl tune size, {journal_id}; every value with its origin\n{choice.reason}"
         write_config(path, config_text(self.effective.settings(), changed, head))
+
+    def _trials(self, done: dict[int, Any], progress: Callable[[Recorder], None]) -> PoolTrials:
+        from hicachectl.tuning.sizing.pool_trials import PoolTrials
+
+        backend = next((trial["backend"] for pages, trial in sorted(done.items()) if pages), None)
+        return PoolTrials(
+            self.plan.trace, self.plan.info, self.base, root=self.root, backend=backend, require_room=self._require_room,
+            progress=progress,
+        )  # fmt: skip
 
     def _require_room(self, pages: int) -> None:
         """Look again before memory is taken: it may have gone since the plan. Raises CapacityError."""
@@ -253,7 +307,7 @@ class Sizing:
         geometry, run = self.base.geometry, self.effective.run
         info = self.plan.info
         return {
-            "trace": self.base.trace_name, "format": info.format, "requests": info.n_requests, "input_tokens": info.total_input_tokens,
+            "records": 2, "device": self.base.device, "host_memory": run.host_memory.model_dump(mode="json"), "trace": self.base.trace_name, "format": info.format, "requests": info.n_requests, "input_tokens": info.total_input_tokens,
             "blocks": info.total_blocks, "limit": run.limit, "seed": run.seed, "geometry": geometry.name, "page_bytes": geometry.page_bytes,
             "device_slots": self.device_pages, "layout": run.layout, "backend": run.backend, "write_policy": run.write_policy,
             "eviction": run.eviction, "steps": list(prediction.sizes), "chosen": prediction.choice.host_pages, "points": self.points,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from hicachectl import __version__
 from hicachectl.errors import HicacheError
+from hicachectl.prove_load import Loads
 from hicachectl.tuning.access import read_doors
 from hicachectl.tuning.choices import Choices
 from hicachectl.tuning.holders import gate
@@ -22,7 +23,7 @@ from hicachectl.tuning.knobs.recipe import RecipeKnob
 from hicachectl.tuning.knobs.table import MEMORY_KNOBS
 from hicachectl.tuning.knobs.thp import DEFRAG, settle
 from hicachectl.tuning.proofs import prove_effect
-from hicachectl.tuning.prove import PROBES, Prover
+from hicachectl.tuning.prove import Prover
 from hicachectl.tuning.recipe_load import RECIPES_FOLDER, load_recipes
 from hicachectl.tuning.session import Session
 from hicachectl.tuning.sight import Sight
@@ -52,6 +53,7 @@ def make_session(
     """
     recipes = load_recipes(root=root, on_problem=lambda problem: None) if plans else ()
     knobs: tuple[Knob, ...] = (*MEMORY_KNOBS, *map(RecipeKnob, recipes)) if plans else ()
+    loads = Loads(root)
     return Session(
         root=root,
         kernel=kernel,
@@ -65,7 +67,8 @@ def make_session(
         recipes={recipe.id: recipe.sha256 for recipe in recipes},
         refuse=gate(root, online=online),
         observe=lambda item: prove_effect(item, root),
-        measure=Prover().measure if PROBES else None,
+        measure=Prover(loads.probes).measure,
+        cannot_measure=loads.refusal,
     )
 
 

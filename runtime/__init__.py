@@ -19,6 +19,7 @@ READING_ORDER: tuple[str, ...] = (
     "eviction",
     "decide",
     "cost",
+    "least_squares",
     "write_policy",
     "ghost",
     "seen",

@@ -12,7 +12,6 @@ threads at once.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -20,9 +19,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
-import numpy.typing as npt
 
 from hicachectl.errors import UsageError
+from hicachectl.runtime.least_squares import nonnegative_least_squares
 
 __all__ = [
     "DEFAULT_PRIORS",
@@ -237,7 +236,7 @@ class RecomputeCost:
             )
         starts, ends, seconds = (np.array(column, dtype=np.float64) for column in zip(*rows, strict=True))
         columns = np.stack((np.ones_like(seconds), ends - starts, ends**2 - starts**2), axis=1)
-        a_s, b_s, c_s = _nonnegative_least_squares(columns / seconds[:, None], np.ones_like(seconds))
+        a_s, b_s, c_s = nonnegative_least_squares(columns / seconds[:, None], np.ones_like(seconds))
         return cls(float(a_s), float(b_s), float(c_s))
 
 
@@ -326,20 +325,3 @@ def _fit_line(samples: Iterable[tuple[int, float]]) -> LinearCost:
     if slope < 0:
         return LinearCost(wy / w, 0.0)
     return LinearCost(fixed, slope)
-
-
-def _nonnegative_least_squares(
-    columns: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
-    """Minimise |columns x - wanted|^2 over x >= 0, by trying every set of non-zero numbers (3 columns: 7 sets). Pure."""
-    n = columns.shape[1]
-    scale = np.linalg.norm(columns, axis=0)
-    best, best_error = np.zeros(n), math.inf
-    for active in itertools.chain.from_iterable(itertools.combinations(range(n), k) for k in range(n, 0, -1)):
-        chosen = list(active)
-        found = np.linalg.lstsq(columns[:, chosen] / scale[chosen], wanted, rcond=None)[0] / scale[chosen]
-        error = float(np.sum((columns[:, chosen] @ found - wanted) ** 2))
-        if (found >= 0).all() and error < best_error * (1 - 1e-9):
-            best, best_error = np.zeros(n), error
-            best[chosen] = found
-    return best

@@ -9,14 +9,24 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from hicachectl.errors import UsageError
 
-__all__ = ["DTYPE_BYTES", "PRESETS", "KVGeometry", "KVKind", "gqa", "mla", "preset"]
+__all__ = [
+    "DTYPE_BYTES", "PRESETS", "KVGeometry", "KVKind", "gqa", "mla", "preset", "require_dtype", "with_dtype",
+]  # fmt: skip
 
-DTYPE_BYTES = {"bf16": 2, "fp16": 2, "fp8": 1, "fp32": 4}
+DTYPE_BYTES = {
+    "bf16": 2, "fp16": 2, "fp32": 4, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "int8": 1, "uint8": 1,
+}  # fmt: skip
+"""Bytes of an element. Copies move bytes whatever they mean; `fp8` is fp8_e4m3 where it is not said which."""
+_OTHER_NAMES = {
+    "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32", "float8_e4m3fn": "fp8_e4m3",
+    "float8_e5m2": "fp8_e5m2", "fp8_e4m3fn": "fp8_e4m3",
+}  # fmt: skip
+"""What engines and torch call them."""
 
 
 class KVKind(Enum):
@@ -51,12 +61,7 @@ class KVGeometry:
     dtype: str = "bf16"
 
     def __post_init__(self) -> None:
-        if self.dtype not in DTYPE_BYTES:
-            raise UsageError(
-                f"dtype {self.dtype!r} is not known",
-                where=f"geometry {self.name}",
-                hint=f"one of {', '.join(DTYPE_BYTES)}",
-            )
+        require_dtype(self.dtype, where=f"geometry {self.name}")
         for field in ("n_layers", "token_plane_bytes", "page_tokens"):
             value = getattr(self, field)
             if value < 1:
@@ -101,6 +106,29 @@ class KVGeometry:
         return range(first_layer * per_layer, end_layer * per_layer)
 
 
+def require_dtype(dtype: str, where: str | None = None) -> None:
+    """Refuse an element type that is not a key of DTYPE_BYTES. Pure. Raises UsageError with the nearest name and all known ones.
+
+    >>> require_dtype("fp8_e5m2")
+    """
+    if dtype in DTYPE_BYTES:
+        return
+    near = [_OTHER_NAMES[dtype]] if dtype in _OTHER_NAMES else difflib.get_close_matches(dtype, DTYPE_BYTES, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise UsageError(f"dtype {dtype!r} is not known", where=where, hint=f"{hint}one of {', '.join(DTYPE_BYTES)}")
+
+
+def with_dtype(geometry: KVGeometry, dtype: str) -> KVGeometry:
+    """Return the same model with elements of another type: as many of them, so other bytes a token. Pure. Raises UsageError.
+
+    >>> with_dtype(preset("qwen3-8b", 64), "fp8_e4m3").bytes_per_token
+    73728
+    """
+    require_dtype(dtype, where=f"geometry {geometry.name}")
+    elements = geometry.token_plane_bytes // DTYPE_BYTES[geometry.dtype]
+    return replace(geometry, token_plane_bytes=elements * DTYPE_BYTES[dtype], dtype=dtype)
+
+
 def gqa(
     name: str, *, n_layers: int, n_kv_heads: int, head_dim: int, page_tokens: int, dtype: str = "bf16"
 ) -> KVGeometry:
@@ -129,7 +157,7 @@ def mla(
 # kv_lora_rank and qk_rope_head_dim of each model's config.json on huggingface.co: Qwen/Qwen3-8B, Qwen/Qwen3-235B-A22B,
 # meta-llama/Llama-3.1-8B, meta-llama/Llama-3.3-70B-Instruct, deepseek-ai/DeepSeek-V3. mla-78 is DeepSeek-V3's latent on
 # 78 layers, the reference case of the published transfer measurements. The tiny ones are named by the bytes of a
-# 512-token page; they keep their bytes a token at other page sizes.
+# 512-token page at bf16; they keep their bytes a token at other page sizes.
 PRESETS: dict[str, Callable[[int], KVGeometry]] = {
     "qwen3-8b": lambda p: gqa("qwen3-8b", n_layers=36, n_kv_heads=8, head_dim=128, page_tokens=p),
     "qwen3-235b-a22b": lambda p: gqa("qwen3-235b-a22b", n_layers=94, n_kv_heads=4, head_dim=128, page_tokens=p),
@@ -143,10 +171,10 @@ PRESETS: dict[str, Callable[[int], KVGeometry]] = {
 }
 
 
-def preset(name: str, page_tokens: int) -> KVGeometry:
-    """Return the geometry of a known model at a page size. Pure.
+def preset(name: str, page_tokens: int, dtype: str | None = None) -> KVGeometry:
+    """Return the geometry of a known model at a page size; `dtype` None keeps the preset's own, bf16. Pure.
 
-    Raises UsageError, with the nearest name, when `name` is not in PRESETS.
+    Raises UsageError, with the nearest name, when `name` is not in PRESETS or `dtype` not in DTYPE_BYTES.
 
     >>> preset("tiny-64k", 512).page_bytes
     65536
@@ -156,4 +184,5 @@ def preset(name: str, page_tokens: int) -> KVGeometry:
         near = difflib.get_close_matches(name, PRESETS, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise UsageError(f"geometry {name!r} is not known", hint=f"{hint}one of {', '.join(PRESETS)}")
-    return make(page_tokens)
+    geometry = make(page_tokens)
+    return geometry if dtype is None else with_dtype(geometry, dtype)

@@ -99,13 +99,22 @@ class FakeKernel:
         self._called("shared_memory")
         return self._open()
 
-    def file(self, path: str, n_bytes: int, named: bool) -> int:
+    def file(self, folder: str, n_bytes: int) -> int:
         self._called("file")
-        if named:
-            if path in self.names:
-                raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), f"open {path}")
-            self.names.add(path)
         return self._open()
+
+    def write(self, fd: int, data: bytes, at: int) -> None:
+        self._called("write")
+
+    def own(self, fd: int) -> None:
+        self._called("own")
+
+    def name(self, fd: int, path: str) -> tuple[int, int]:
+        self._called("name")
+        if path in self.names:
+            raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), f"link {path}")
+        self.names.add(path)
+        return (0, fd)
 
     def free_bytes(self, at: int | str) -> int:
         self._called("free_bytes")
@@ -115,7 +124,7 @@ class FakeKernel:
         self.calls.append("close")
         self.fds.remove(fd)
 
-    def unlink(self, path: str) -> None:
+    def unlink(self, path: str, identity: tuple[int, int]) -> None:
         self.calls.append("unlink")
         self.names.remove(path)
 

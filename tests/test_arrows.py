@@ -43,9 +43,16 @@ PURE = {
         "write_policy",
         "ghost",
         "seen",
+        "least_squares",
+        "probes.fits",
+        "probes.break_even",
     )
 }
-PURE |= {"hicachectl.runtime.memory.budget"}
+PURE |= {
+    "hicachectl.runtime.memory.budget",
+    "hicachectl.runtime.probes.link_math",
+    "hicachectl.runtime.probes.link_cases",
+}
 PURE |= {
     f"hicachectl.tuning.{name}"
     for name in (

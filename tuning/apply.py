@@ -26,7 +26,17 @@ from hicachectl.tuning.target import Method, Value, agrees, show_value
 from hicachectl.tuning.undo import put_back
 from hicachectl.tuning.writing import Hands, Stuck, same_bits, whole
 
-__all__ = ["ApplyOptions", "Gain", "Means", "Observed", "apply_plan", "changes_until", "check_plan"]
+__all__ = [
+    "ApplyOptions",
+    "Gain",
+    "Means",
+    "Measure",
+    "Observed",
+    "apply_plan",
+    "changes_until",
+    "check_plan",
+    "unmeasured",
+]
 
 _RECORDS_A_CHANGE = 6
 """intent, done, the verdict of a probe, undo, undone, and one to spare."""
@@ -69,18 +79,32 @@ class Gain(Protocol):
         """Both rates and the noise, in a sentence."""
 
 
+Measure = Callable[[Sequence[Item], Callable[[], None], Callable[[], None], Callable[[], str | None]], Gain]
+"""Measures a group with its changes on and off: items, what sets them on, what sets them off, what asks to stop."""
+
+
+def unmeasured(item: Item, measure: Measure | None, cannot_measure: Callable[[Item], str | None]) -> str | None:
+    """Say why --prove cannot measure an item, None when it can or when no load is named for it."""
+    if not item.probe:
+        return None
+    if measure is None:
+        return f"--prove needs the probe {item.probe}, which is not there"
+    return cannot_measure(item)
+
+
 @dataclass(frozen=True)
 class Means:
     """What apply works with besides the plan. `refuse` says why an item must wait; `observe` looks at an item's effect.
 
-    `measure(items, set_on, set_off)` loads the devices of a group with the changes on and off in turn and judges the gain;
-    None where no probe is there. `stop` names the signal that asks to stop. `about` goes into the journal's first record.
+    `measure(items, set_on, set_off, stop)` loads the devices of a group with the changes on and off in turn and judges the gain;
+    None where no probe is there, and `cannot_measure` says why that of one item cannot run here. `stop` names the signal that asks to stop. `about` goes into the journal's first record.
     """
 
     hands: Hands
     refuse: Callable[[Item], str | None]
     observe: Callable[[Item], Observed | None]
-    measure: Callable[[Sequence[Item], Callable[[], None], Callable[[], None]], Gain] | None = None
+    measure: Measure | None = None
+    cannot_measure: Callable[[Item], str | None] = lambda item: None
     on_item: Callable[[ItemOutcome], None] = lambda outcome: None
     stop: Callable[[], str | None] = lambda: None
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -302,14 +326,9 @@ class _Run:
             raise _Failed(
                 item, f"it moved from {item.show(item.old)} to {item.show(present.value)} since the plan was made"
             )
-        if self.options.prove and item.probe and self.means.measure is None:
-            self._ended(
-                item,
-                ItemResult.NOT_TRIED,
-                present.value,
-                f"--prove needs the probe {item.probe}, which is not there",
-                None,
-            )
+        why = unmeasured(item, self.means.measure, self.means.cannot_measure) if self.options.prove else None
+        if why is not None:
+            self._ended(item, ItemResult.NOT_TRIED, present.value, why, None)
             return
         new = whole(target, present.value, item.wanted[0])
         more = {} if item.recipe_sha256 is None else {"recipe": item.recipe, "recipe_sha256": item.recipe_sha256}
@@ -355,7 +374,7 @@ class _Run:
                     raise _Failed(item, f"it did not stay while it was measured: {back.reason}")
 
         gain = self.means.measure(
-            made, lambda: set_to(lambda entry: entry.new), lambda: set_to(lambda entry: entry.old)
+            made, lambda: set_to(lambda entry: entry.new), lambda: set_to(lambda entry: entry.old), self.means.stop
         )
         set_to((lambda entry: entry.new) if gain.keep else (lambda entry: entry.old))
         for item in made:

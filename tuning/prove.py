@@ -1,12 +1,14 @@
 """`--prove`: run the load of a group of changes without and with them in turn, and keep them only when they gain.
 
-The loads come by name from `PROBES`; a build without the load an item names does not apply that item. How a gain is told from
+The loads come by name from whoever makes the `Prover`: they move bytes, which this part of the program does not. Where the load an
+item names is not there the item is not applied. How a gain is told from
 noise is in `gain.py`; how changes are written and taken back is the caller's, who records both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,7 +16,7 @@ from hicachectl.errors import HicacheError
 from hicachectl.tuning.gain import MIN_ROUNDS, Judgement, Sample, judge
 from hicachectl.tuning.item import Item
 
-__all__ = ["DEFAULT_ROUNDS", "PROBES", "Probe", "Prover", "Trial", "interleave"]
+__all__ = ["DEFAULT_ROUNDS", "Probe", "Prover", "Trial", "interleave"]
 
 DEFAULT_ROUNDS = 11
 """The first number whose 98 % interval leaves out the smallest and the largest ratio: one hiccup decides nothing."""
@@ -28,12 +30,11 @@ class Probe(Protocol):
     def run(self, items: Sequence[Item]) -> Mapping[str, float]:
         """Run the load once on the devices the items concern, all at once; return bytes per second by device (PCI address).
 
-        Changes nothing that outlives the call. Raises HicacheError or OSError when it could not be measured.
+        Changes nothing of the host. Raises HicacheError or OSError when it could not be measured.
         """
 
-
-PROBES: Mapping[str, Callable[[], Probe]] = {}
-"""By the word of `Item.probe`, such as d2h-concurrent; empty in a build without accelerator loads."""
+    def close(self) -> None:
+        """Give back what `run` took. Called once, when no run follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +49,11 @@ class Trial:
 class Prover:
     """Proves changes by their loads. `rounds` are pairs of a run with and a run without the changes, at least seven.
 
-    `stop` ends the runs early; `on_run` is told each run that counts.
+    `probes` makes a load by the word of `Item.probe`, such as d2h-concurrent. `on_run` is told each run that counts.
     """
 
-    probes: Mapping[str, Callable[[], Probe]] = field(default_factory=lambda: PROBES)
+    probes: Mapping[str, Callable[[], Probe]] = field(default_factory=dict)
     rounds: int = DEFAULT_ROUNDS
-    stop: Callable[[], bool] = lambda: False
     on_run: Callable[[Sample], None] = lambda sample: None
 
     def __post_init__(self) -> None:
@@ -69,12 +69,18 @@ class Prover:
             return None
         return f"no probe called {item.probe} in this build: whether it gains cannot be measured, so it is not applied"
 
-    def measure(self, items: Sequence[Item], set_on: Callable[[], None], set_off: Callable[[], None]) -> Judgement:
+    def measure(
+        self,
+        items: Sequence[Item],
+        set_on: Callable[[], None],
+        set_off: Callable[[], None],
+        stop: Callable[[], object] = lambda: None,
+    ) -> Judgement:
         """Measure the changes of a group together and judge them. Ends with the changes off: who keeps them sets them on.
 
         `set_on` and `set_off` write and record the changes and may be called in either state; what they raise goes through, and
-        then the caller's record says what the host holds. A load that is not there or fails, or `stop`, is a judgement
-        against the changes. Of the items' own figures the strictest decide. Raises ValueError for a group of several probes or none.
+        then the caller's record says what the host holds. A load that is not there or fails, or a `stop` that answers before
+        a run, is a judgement against the changes. Of the items' own figures the strictest decide. Raises ValueError for a group of several probes or none.
         """
         names = {item.probe for item in items}
         if len(names) != 1 or None in names:
@@ -83,10 +89,10 @@ class Prover:
         if refused is not None:
             set_off()
             return Judgement(False, "not measured", refused)
-        probe = self.probes[str(items[0].probe)]()
-        trial = interleave(
-            set_on, set_off, lambda: probe.run(items), rounds=self.rounds, stop=self.stop, on_run=self.on_run
-        )
+        with closing(self.probes[str(items[0].probe)]()) as probe:
+            trial = interleave(
+                set_on, set_off, lambda: probe.run(items), rounds=self.rounds, stop=stop, on_run=self.on_run
+            )
         if trial.reason is not None:
             return Judgement(False, "not measured to the end", trial.reason, n_rounds=len(trial.samples) // 2)
         min_gain = max(1.0 if item.min_gain is None else item.min_gain for item in items)
@@ -100,7 +106,7 @@ def interleave(
     run: Callable[[], Mapping[str, float]],
     *,
     rounds: int,
-    stop: Callable[[], bool] = lambda: False,
+    stop: Callable[[], object] = lambda: None,
     on_run: Callable[[Sample], None] = lambda sample: None,
 ) -> Trial:
     """Run off, on, off, ..., on, off: 2 `rounds` + 1 runs behind one that is not counted (first use warms up). Ends off.

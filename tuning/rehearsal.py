@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hicachectl.errors import PlanStale, UsageError
 from hicachectl.tuning.access import read_target
-from hicachectl.tuning.apply import ApplyOptions, changes_until, check_plan
+from hicachectl.tuning.apply import ApplyOptions, changes_until, check_plan, unmeasured
 from hicachectl.tuning.item import Item
 from hicachectl.tuning.journal import Entry, read_journal
 from hicachectl.tuning.outcome import ApplyReport, ItemOutcome, ItemResult, RollbackReport, RunOutcome, Undo, UndoResult
@@ -81,8 +81,9 @@ def _foreseen(session: Session, item: Item, options: ApplyOptions) -> ItemOutcom
         return ItemOutcome(item, ItemResult.FAILED, None, f"it cannot be read: {present.reason}", None)
     if agrees(item.target, item.rule, item.wanted, present.value):
         return ItemOutcome(item, ItemResult.ALREADY, present.value, "it holds the wanted value already", None)
-    if options.prove and item.probe and session.measure is None:
-        why = f"dry run: --prove needs the probe {item.probe}, which is not there; it would not be tried"
+    why = unmeasured(item, session.measure, session.cannot_measure) if options.prove else None
+    if why is not None:
+        why = f"dry run: {why}; it would not be tried"
         return ItemOutcome(item, ItemResult.NOT_TRIED, present.value, why, None)
     return ItemOutcome(item, ItemResult.NOT_TRIED, present.value, WOULD_CHANGE, None)
 

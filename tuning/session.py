@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hicachectl.errors import HostError, PlanStale, UsageError
 from hicachectl.tuning.access import read_doors, read_target
-from hicachectl.tuning.apply import ApplyOptions, Gain, Means, Observed, apply_plan, check_plan
+from hicachectl.tuning.apply import ApplyOptions, Means, Measure, Observed, apply_plan, check_plan
 from hicachectl.tuning.choices import Choices
 from hicachectl.tuning.host.machine import read_boot_id
 from hicachectl.tuning.host.read import read_machine
@@ -56,7 +56,7 @@ class Session:
     """A host, what it may be tuned by, and where its runs are recorded.
 
     `clock` gives UTC in RFC 3339; `refuse` says why an item must wait for whoever uses the device; `observe` looks at an
-    item's effect; `measure` loads the devices of a group under --prove; `checkpoint` is called at every durable step.
+    item's effect; `measure` loads the devices of a group under --prove, `cannot_measure` says why it cannot; `checkpoint` is called at every durable step.
     """
 
     root: HostRoot
@@ -72,7 +72,8 @@ class Session:
     read_owners: ReadOwners = read_owners
     refuse: Callable[[Item], str | None] = lambda item: None
     observe: Callable[[Item], Observed | None] = lambda item: None
-    measure: Callable[[Sequence[Item], Callable[[], None], Callable[[], None]], Gain] | None = None
+    measure: Measure | None = None
+    cannot_measure: Callable[[Item], str | None] = lambda item: None
     checkpoint: Callable[[str], None] = lambda step: None
 
     def plan(self, choices: Choices) -> Plan:
@@ -100,7 +101,9 @@ class Session:
             fresh = self.plan(plan.choices)
             check_plan(plan, fresh, options, root=self.root)
             about = {"boot_id": self.boot_id(), "who": self.who, "pid": self.pid, "tool_version": self.tool_version}
-            means = Means(self._hands(), self.refuse, self.observe, self.measure, on_item, stop, about)
+            means = Means(
+                self._hands(), self.refuse, self.observe, self.measure, self.cannot_measure, on_item, stop, about
+            )
             return apply_plan(plan, fresh, options, means=means, begin=lambda: self._begin(plan))
 
     def verify(self, run_id: str | None = None) -> VerifyReport:

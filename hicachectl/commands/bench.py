@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from hicachectl.commands import bench_pool
+from hicachectl.commands import bench_copy, bench_link, bench_model, bench_pool, bench_store
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -18,4 +18,8 @@ def bench() -> None:
     """
 
 
+app.command("link")(bench_link.link)
 app.command("pool")(bench_pool.pool)
+app.command("copy")(bench_copy.copy)
+app.command("store")(bench_store.store)
+app.command("model")(bench_model.model)

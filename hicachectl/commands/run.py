@@ -15,6 +15,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hicachectl.commands.memory_options import (
+    MEMORY,
+    ChunkBytes,
+    HugePages,
+    HugetlbBytes,
+    Kind,
+    MemoryPath,
+    Placement,
+    Threads,
+    Weights,
+    memory_flags,
+)
 from hicachectl.context import Context, read_origin
 from hicachectl.envelope import Diagnostic, Fact, Result, Severity
 from hicachectl.errors import ExitCode, HicacheError, StorageError, UsageError
@@ -30,7 +42,7 @@ if TYPE_CHECKING:
     from hicachectl.runtime.replay.driver import Replay
     from hicachectl.runtime.replay.report import ReplayReport
 
-_WORKLOAD, _TIERS, _MEMORY, _POLICY, _OUTPUT = "Workload", "Tiers", "Host memory", "Policies", "Output"
+_WORKLOAD, _TIERS, _POLICY, _OUTPUT = "Workload", "Tiers", "Policies", "Output"
 Text = str | None
 
 
@@ -47,6 +59,7 @@ def command(
     session_gap: Annotated[Text, _option("--session-gap", "Seconds between session starts of a trace with relative times.", _WORKLOAD, "S")] = None,
     profile: Annotated[Text, _option("--profile", "Profile that supplies what is not given.", _WORKLOAD, "NAME|FILE", autocompletion=profile_names)] = None,
     geometry: Annotated[Text, _option("--geometry", "KV geometry preset, such as qwen3-8b or tiny-64k.", _TIERS, "NAME")] = None,
+    dtype: Annotated[Text, _option("--dtype", "Element type of the KV cache, such as bf16, fp8_e4m3 or int8.", _TIERS, "TYPE")] = None,
     page_tokens: Annotated[Text, _option("--page-tokens", "Tokens a page.", _TIERS, "N")] = None,
     device: Annotated[Text, _option("--device", "auto, cpu, cuda or another torch device.", _TIERS, "DEVICE")] = None,
     device_slots: Annotated[Text, _option("--device-slots", "Pages of L1; auto = the longest request.", _TIERS, "N|auto")] = None,
@@ -55,15 +68,15 @@ def command(
     storage_bytes: Annotated[Text, _option("--storage-bytes", "Bytes L3 may hold, such as 20GiB.", _TIERS, "SIZE")] = None,
     layout: Annotated[Text, _option("--layout", "layer_first, page_first or page_first_direct.", _TIERS, "LAYOUT")] = None,
     backend: Annotated[Text, _option("--backend", "auto, cpu, torch, direct, batch, strided or uva.", _TIERS, "BACKEND")] = None,
-    memory_kind: Annotated[Text, _option("--host-memory-kind", "anonymous, memfd, tmpfs or hugetlb.", _MEMORY, "KIND")] = None,
-    memory_path: Annotated[Text, _option("--host-memory-path", "Kind tmpfs: the file to make, or a folder for one without a name.", _MEMORY, "PATH")] = None,
-    placement: Annotated[Text, _option("--host-memory-placement", "local, one-to-one, socket, interleave or weighted.", _MEMORY, "MODE")] = None,
-    weights: Annotated[Text, _option("--host-memory-weights", "Weights the nodes should have, such as 0=3,1=1.", _MEMORY, "N=W,...")] = None,
-    huge_pages: Annotated[Text, _option("--host-memory-huge-pages", "Ask for huge pages: true or false.", _MEMORY, "BOOL")] = None,
-    hugetlb_bytes: Annotated[Text, _option("--host-memory-hugetlb-bytes", "Kind hugetlb: size of its pages.", _MEMORY, "SIZE")] = None,
-    threads: Annotated[Text, _option("--host-memory-threads", "Threads that populate the host pool.", _MEMORY, "N")] = None,
-    chunk_bytes: Annotated[Text, _option("--host-memory-chunk-bytes", "Most bytes of one registration.", _MEMORY, "SIZE")] = None,
-    must_register: Annotated[Text, _option("--host-memory-must-register", "End where registration is refused: true or false.", _MEMORY, "BOOL")] = None,
+    memory_kind: Kind = None,
+    memory_path: MemoryPath = None,
+    placement: Placement = None,
+    weights: Weights = None,
+    huge_pages: HugePages = None,
+    hugetlb_bytes: HugetlbBytes = None,
+    threads: Threads = None,
+    chunk_bytes: ChunkBytes = None,
+    must_register: Annotated[Text, _option("--host-memory-must-register", "End where registration is refused: true or false.", MEMORY, "BOOL")] = None,
     write_policy: Annotated[Text, _option("--write-policy", "write_through, write_through_selective or write_back.", _POLICY, "POLICY")] = None,
     selective_hits: Annotated[Text, _option("--selective-hits", "Hits at which write_through_selective copies down.", _POLICY, "N")] = None,
     restore: Annotated[Text, _option("--restore", "cost: only what beats recomputing; always: every hit.", _POLICY, "cost|always")] = None,
@@ -88,12 +101,10 @@ def command(
 
     flags = {
         "run.trace": trace, "run.synthetic": synthetic, "run.seed": seed, "run.limit": limit, "run.session_gap_s": session_gap,
-        "run.geometry": geometry, "run.page_tokens": page_tokens, "run.device": device, "run.device_slots": device_slots,
+        "run.geometry": geometry, "run.dtype": dtype, "run.page_tokens": page_tokens, "run.device": device, "run.device_slots": device_slots,
         "run.host_slots": host_slots, "run.storage_path": storage_path, "run.storage_bytes": storage_bytes,
-        "run.host_memory.kind": memory_kind, "run.host_memory.path": memory_path, "run.host_memory.placement": placement,
-        "run.host_memory.weights": weights, "run.host_memory.huge_pages": huge_pages,
-        "run.host_memory.hugetlb_bytes": hugetlb_bytes, "run.host_memory.threads": threads,
-        "run.host_memory.chunk_bytes": chunk_bytes, "run.host_memory.must_register": must_register,
+        **memory_flags(memory_kind, memory_path, placement, weights, huge_pages, hugetlb_bytes, threads, chunk_bytes),
+        "run.host_memory.must_register": must_register,
         "run.layout": layout, "run.backend": backend, "run.write_policy": write_policy, "run.selective_hits": selective_hits,
         "run.restore": restore, "run.restore_margin": restore_margin, "run.eviction": eviction, "run.free_list": free_list,
         "run.ghost": ghost, "run.seen_keys": seen_keys, "run.verify": verify, "run.report": report,

@@ -337,9 +337,9 @@ def _nothing_read(session: Session, made: Plan) -> tuple[Diagnostic, ...]:
 def _draw_plan(
     cli: Context, screen: Any, session: Session, made: Plan, *, saved: str | None, guided: bool = False
 ) -> None:
-    from hicachectl.commands.topo import seen
     from hicachectl.render.topo_screen import Seen
     from hicachectl.render.tune_plan import PlanShown, draw_plan
+    from hicachectl.topo_data import seen
 
     look = Seen(None, made.about.made_at) if cli.root is None else seen(session.root, origin_of(session.root))
     draw_plan(screen, PlanShown(made, look, saved=saved, as_root=os.geteuid() == 0, line=cli.again(), guided=guided))

@@ -54,7 +54,8 @@ def apply(
 
     Refuses a plan that this host would not get now (exit 8). A change that does not stay undoes all others (6); what
     cannot be put back is named (7). Ctrl-C puts everything back. A function that ignores its change is unsupported, and
-    the rest goes on. Needs root.
+    the rest goes on. Needs root. --prove needs torch and every accelerator behind a change's uplink: they write to host
+    memory at once, with and without the change in turn, two dozen runs of half a second an uplink.
     """
     from hicachectl.tuning.apply import ApplyOptions, changes_until
     from hicachectl.tuning.plan_file import read_plan

@@ -8,6 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
+from hicachectl.commands.memory_options import (
+    ChunkBytes,
+    HugePages,
+    HugetlbBytes,
+    Kind,
+    MemoryPath,
+    Placement,
+    Threads,
+    Weights,
+    memory_flags,
+)
 from hicachectl.context import Context
 from hicachectl.envelope import Result
 from hicachectl.errors import ExitCode, HicacheError, VerifyMismatch
@@ -36,11 +47,20 @@ def size(
     session_gap: Annotated[Text, _option("--session-gap", "Seconds between session starts of a trace with relative times.", _WORKLOAD, "S")] = None,
     profile: Annotated[Text, _option("--profile", "Profile that supplies what is not given.", _POOL, "NAME|FILE", autocompletion=profile_names)] = None,
     geometry: Annotated[Text, _option("--geometry", "KV geometry preset, such as qwen3-8b or tiny-4k.", _POOL, "NAME")] = None,
+    dtype: Annotated[Text, _option("--dtype", "Element type of the KV cache, such as bf16, fp8_e4m3 or int8.", _POOL, "TYPE")] = None,
     page_tokens: Annotated[Text, _option("--page-tokens", "Tokens a page.", _POOL, "N")] = None,
-    device: Annotated[Text, _option("--device", "auto or cpu; accelerators are not there yet.", _POOL, "DEVICE")] = None,
+    device: Annotated[Text, _option("--device", "auto, cpu, cuda or another torch device.", _POOL, "DEVICE")] = None,
     device_slots: Annotated[Text, _option("--device-slots", "Pages of L1; auto = the longest request.", _POOL, "N|auto")] = None,
     write_policy: Annotated[Text, _option("--write-policy", "write_through, write_through_selective or write_back.", _POOL, "POLICY")] = None,
     eviction: Annotated[Text, _option("--eviction", "lru, fifo, lfu, slru or priority.", _POOL, "ORDER")] = None,
+    memory_kind: Kind = None,
+    memory_path: MemoryPath = None,
+    placement: Placement = None,
+    weights: Weights = None,
+    huge_pages: HugePages = None,
+    hugetlb_bytes: HugetlbBytes = None,
+    threads: Threads = None,
+    chunk_bytes: ChunkBytes = None,
     max_bytes: Annotated[Text, _option("--max-bytes", "Bytes the pool may take at most, such as 64GiB.", _POOL, "SIZE")] = None,
     ranks: Annotated[int, _option("--ranks", "TP ranks on this host, for the engines' flags.", _POOL, "N", min=1, show_default=True)] = 1,
     shared: Annotated[bool, typer.Option("--shared", help="The ranks map one pool (MLA).", rich_help_panel=_POOL)] = False,
@@ -51,6 +71,7 @@ def size(
     steps: Annotated[str, _option("--steps", "auto: below, at and twice the size; none: predict only; or sizes such as 8000,16GiB.", _STEPS, "auto|none|LIST", show_default=True)] = "auto",
     time_budget: Annotated[float | None, _option("--time-budget", "No further step after so many seconds.", _STEPS, "S")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the last run, which was killed or stopped.", rich_help_panel=_STEPS)] = False,
+    waterfall: Annotated[bool, typer.Option("--waterfall/--no-waterfall", help="Replay three times more: a size again, and what the copies and the memory's pages are worth.", rich_help_panel=_STEPS)] = True,
     policies: Annotated[bool, typer.Option("--policies", help="Then simulate other write policies and orders at the size found.", rich_help_panel=_STEPS)] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="Also on a host whose settings differ from what tune set.", rich_help_panel=_STEPS)] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Say how the size was chosen, and what was not used.", rich_help_panel=_OUTPUT)] = False,
@@ -71,13 +92,15 @@ def size(
     from hicachectl.size_live import LiveSizing
     from hicachectl.size_run import NO_STEPS, Sizing, last_good
     from hicachectl.size_window import collect_window, refuse_with_live
+    from hicachectl.tuning.sizing.stages import AGAIN
 
     cli: Context = ctx.obj
     cli.refuse_root("tune size")
     flags = {
         "run.trace": trace, "run.synthetic": synthetic, "run.seed": seed, "run.limit": limit, "run.session_gap_s": session_gap,
-        "run.geometry": geometry, "run.page_tokens": page_tokens, "run.device": device, "run.device_slots": device_slots,
+        "run.geometry": geometry, "run.dtype": dtype, "run.page_tokens": page_tokens, "run.device": device, "run.device_slots": device_slots,
         "run.write_policy": write_policy, "run.eviction": eviction,
+        **memory_flags(memory_kind, memory_path, placement, weights, huge_pages, hugetlb_bytes, threads, chunk_bytes),
     }  # fmt: skip
     asked_live = refuse_with_live(live, window, replay_endpoint, {
         "--trace": trace, "--synthetic": synthetic, "--seed": seed, "--limit": limit, "--session-gap": session_gap,
@@ -107,9 +130,10 @@ def size(
         run = LiveSizing(cli, effective, collected, max_bytes, steps, points, concurrency, ranks, shared, l2=l2, l3=l3)
     prediction = run.predict()
     prediction, journal, done = run.journal(prediction, _state(cli, state_dir), resume=resume)
-    climbed = run.climb(prediction, journal, done, time_budget_s=time_budget)
+    climbed = run.climb(prediction, journal, done.steps, time_budget_s=time_budget)
     prediction = run.settled(prediction)
-    costs, why_no_costs = run.costs(prediction, climbed)
+    stages = run.beside(climbed, journal, done.stages, time_budget_s=time_budget) if waterfall else {}
+    of_pool, costs, why_no_costs = run.costs(prediction, climbed, stages.get(AGAIN, "not made (--no-waterfall)"))
     if costs is not None:
         prediction, climbed = run.by_economics(prediction, climbed, costs, journal)
     simulated = run.policies(prediction) if policies and prediction.choice.grows else []
@@ -120,7 +144,7 @@ def size(
 
     found = SizeFound(
         prediction, climbed, run.plan, run.budget, run.ranks, run.shared, journal.id, str(journal.folder), str(write), verified,
-        tuple(simulated), points, costs, why_no_costs, last_good(prediction, climbed),
+        tuple(simulated), points, costs, why_no_costs, last_good(prediction, climbed), of_pool, run.attribution(climbed, stages),
     )  # fmt: skip
     data, facts = size_data(found)
     findings = size_findings(found.prediction, climbed)

@@ -166,7 +166,7 @@ def _tables(report: ReplayReport) -> str:
         _section("Hit rates", "measured; cold: all requests, warm: the last half", tables.rates_table(report)),
         _section(
             "Pools",
-            f"{pools.geometry}, {page}, {pools.layout}",
+            f"{pools.geometry} {pools.dtype}, {page}, {pools.layout}",
             tables.pools_table(report),
             f"{LRU_HITS} {settings(report)}",
         ),

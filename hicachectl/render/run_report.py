@@ -77,7 +77,7 @@ def _head(screen: Screen, report: ReplayReport) -> None:
 def _pools(screen: Screen, report: ReplayReport) -> None:
     pools = report.pools
     page = f"page {pools.page_tokens} tokens, {format_bytes(pools.page_bytes)}"
-    _section(screen, "POOLS", f"{pools.geometry}, {page}, {pools.layout}", tables.pools_table(report))
+    _section(screen, "POOLS", f"{pools.geometry} {pools.dtype}, {page}, {pools.layout}", tables.pools_table(report))
     _paragraph(screen, "  ", LRU_HITS)
     _paragraph(screen, "  ", settings(report))
     memory = pools.host_memory

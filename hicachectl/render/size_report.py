@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from hicachectl.errors import UsageError
 from hicachectl.render.html_style import HATCHES, STYLE
-from hicachectl.render.size_tiers import economics_table, economics_words, pool_words, tiers_words
+from hicachectl.render.size_memory import memory_table, pool_cost_words, restores_table
+from hicachectl.render.size_tiers import (
+    POLICIES_NOTE,
+    economics_table,
+    economics_words,
+    policies_table,
+    pool_words,
+    tiers_words,
+)
 from hicachectl.render.svg import Plot, empty_plot, nice_ticks
 from hicachectl.render.table import Table
 from hicachectl.render.tune_size import curve_table, explanation, flags_table, steps_table, waterfall_table
@@ -87,6 +95,8 @@ def size_page(data: dict[str, Any], plot: str) -> str:
         else f"<section><h2>Economics</h2><p>The costs are not known: {escape(data['costs_reason'])}. The rule was "
         f"{data['choice']['points']:g} point below the ceiling.</p></section>",
         _section("Steps", steps_table(data), f"ended: {data['ended']}") if data["steps"] else "",
+        _section("Memory", memory_table(data), pool_cost_words(data["pool_costs"])) if data["steps"] else "",
+        _section("The same restores, larger pool", restores_table(data)) if data["pool_costs"]["restores"] else "",
         _section(
             "Against L1 alone",
             waterfall_table(data),
@@ -94,6 +104,7 @@ def size_page(data: dict[str, Any], plot: str) -> str:
         )
         if data["waterfall"]
         else "",
+        _section("Policies", policies_table(data), POLICIES_NOTE) if data["policies"] else "",
         _section("Engines", flags_table(data), pool_words(data)) if data["flags"] else "",
         "<section><h2>How</h2><ul>"
         + "".join(f"<li>{escape(text)}</li>" for text in explanation(data))

@@ -7,7 +7,15 @@ from typing import Any
 from hicachectl.render.table import Column, Table
 from hicachectl.units import format_bytes, format_count, format_seconds
 
-__all__ = ["assumptions", "economics_table", "economics_words", "pool_words", "tiers_words"]
+__all__ = [
+    "POLICIES_NOTE", "assumptions", "economics_table", "economics_words", "policies_table", "pool_words", "tiers_words",
+]  # fmt: skip
+
+POLICIES_NOTE = (
+    "simulated by the runtime's own tree on pages of a byte a token, one request at a time, nothing below L2: hits and copies, no "
+    "times. The first one is the policy of the curve."
+)
+"""What the table of policies is, and is not."""
 
 
 def tiers_words(data: dict[str, Any]) -> str:
@@ -31,7 +39,7 @@ def tiers_words(data: dict[str, Any]) -> str:
 
 def pool_words(data: dict[str, Any]) -> str:
     """Say the pool in pages, on the host, and a rank; and an inclusive one that hits as much. Pure."""
-    pool, choice = data["pool"], data["choice"]
+    pool = data["pool"]
     ranks = f"{pool['n_ranks']} TP ranks" if pool["n_ranks"] > 1 else "1 TP rank"
     if pool["shared"]:
         ranks += " that share it"
@@ -39,8 +47,8 @@ def pool_words(data: dict[str, Any]) -> str:
         f"{format_count(pool['pages'])} pages: {format_bytes(pool['host_bytes'])} on the host, "
         f"{format_bytes(pool['rank_bytes'])} a TP rank ({ranks})"
     )
-    inclusive = choice["inclusive_pages"]
-    if inclusive != choice["pages"]:
+    if data["tiers"]["l2"] == "exclusive":
+        inclusive = pool["pages"] + data["tiers"]["device_pages_free"]
         size = format_bytes(inclusive * data["page_bytes"])
         text += f"; an engine whose L2 holds what L1 holds too needs {format_count(inclusive)} pages, {size}, to hit as much"
     return text
@@ -79,6 +87,22 @@ def economics_table(data: dict[str, Any]) -> Table:
     columns = (
         Column("PAGES", right=True), Column("POOL", right=True), Column("SAVED s/h", right=True), Column("SPENT s/h", right=True),
         Column("NET s/h", right=True), Column("PAYBACK h", right=True), Column("NOTE", keep=1),
+    )  # fmt: skip
+    return Table(columns, rows)
+
+
+def policies_table(data: dict[str, Any]) -> Table:
+    """A row a policy at the size chosen: hits of L1 and L2, points against the first row, pages copied down. Pure."""
+    first = data["policies"][0]["hit_rate"]
+    rows = [
+        [
+            one["policy"], _percent(one["hit_rate"]), f"{100 * (one['hit_rate'] - first):+.2f}",
+            format_count(one["backed_up_pages"]),
+        ]
+        for one in data["policies"]
+    ]  # fmt: skip
+    columns = (
+        Column("POLICY"), Column("HIT L1+L2", right=True), Column("POINTS", right=True), Column("COPIED DOWN", right=True),
     )  # fmt: skip
     return Table(columns, rows)
 

@@ -6,7 +6,16 @@ from typing import Any
 
 from hicachectl.render.live import draw_live, draw_live_steps
 from hicachectl.render.screen import Screen
-from hicachectl.render.size_tiers import assumptions, economics_table, economics_words, pool_words, tiers_words
+from hicachectl.render.size_memory import memory_table, pool_cost_words, restores_table
+from hicachectl.render.size_tiers import (
+    POLICIES_NOTE,
+    assumptions,
+    economics_table,
+    economics_words,
+    policies_table,
+    pool_words,
+    tiers_words,
+)
 from hicachectl.render.table import Column, Table
 from hicachectl.render.trace_curve import bar, growth_words
 from hicachectl.units import format_bytes, format_count, format_rate, format_seconds
@@ -17,9 +26,10 @@ __all__ = ["curve_table", "draw_size", "explanation", "flags_table", "steps_tabl
 def draw_size(screen: Screen, data: dict[str, Any], *, explain: bool = False) -> None:
     """Draw the document of `tune size`."""
     l1 = format_bytes(data["device_pages"] * data["page_bytes"])
-    screen.print(
-        f"SIZE {data['id']}  {data['trace']}, {format_count(data['requests'])} requests, page {data['page_tokens']} tokens "
-        f"{format_bytes(data['page_bytes'])}   L1 {l1}",
+    screen.paragraph(
+        "SIZE    ",
+        f"{data['id']}  {data['trace']}, {format_count(data['requests'])} requests, page {data['page_tokens']} tokens "
+        f"{format_bytes(data['page_bytes'])}   L1 {l1} on {data['device']}",
         "bold",
     )
     screen.paragraph("HOST    ", data["host"])
@@ -32,6 +42,10 @@ def draw_size(screen: Screen, data: dict[str, Any], *, explain: bool = False) ->
     if data["steps"]:
         screen.table(steps_table(data), indent=" ")
         screen.paragraph("ENDED   ", data["ended"])
+        screen.table(memory_table(data), indent=" ")
+        screen.paragraph("COST    ", pool_cost_words(data["pool_costs"]))
+        if data["pool_costs"]["restores"]:
+            screen.table(restores_table(data), indent=" ")
         for text in assumptions(data):
             screen.paragraph("NOTE    ", text)
     if data["live"] is not None:
@@ -40,6 +54,8 @@ def draw_size(screen: Screen, data: dict[str, Any], *, explain: bool = False) ->
         screen.table(waterfall_table(data), indent=" ")
         if data["costs"] is None:
             screen.paragraph(" note: ", f"times show the direction only: {data['costs_reason']}")
+    for left in data["waterfall_left_out"]:
+        screen.paragraph(" note: ", f"no row {left['stage']}: {left['reason']}")
     if data["costs"] is not None:
         screen.paragraph("COSTS   ", economics_words(data["costs"], data["page_tokens"]))
     choice = data["choice"]
@@ -49,11 +65,9 @@ def draw_size(screen: Screen, data: dict[str, Any], *, explain: bool = False) ->
     screen.paragraph("CHOICE  ", f"{size}, bound by: {choice['bound']} ({choice['reason']})", "ok")
     if data["config_host_pages"]:
         screen.paragraph("POOL    ", pool_words(data))
-    for one in data["policies"]:
-        screen.paragraph(
-            "POLICY  ",
-            f"{one['policy']}: {100 * one['hit_rate']:.2f} %, {format_count(one['backed_up_pages'])} pages copied down",
-        )
+    if data["policies"]:
+        screen.table(policies_table(data), indent=" ")
+        screen.paragraph(" note: ", POLICIES_NOTE)
     if data["flags"]:
         screen.table(flags_table(data), indent=" ")
     pages = data["config_host_pages"]
@@ -108,7 +122,7 @@ def steps_table(data: dict[str, Any]) -> Table:
         if step["pages"] == data["choice"]["pages"]:
             state += ", chosen"
         if trial is None:
-            rows.append([f"{index}/{len(data['steps'])}", format_count(step["pages"]), None, _percent(step["predicted_hit_rate"]), None, None, None, None, None, f"failed: {step['reason']}"])  # fmt: skip
+            rows.append([f"{index}/{len(data['steps'])}", format_count(step["pages"]), None, _percent(step["predicted_hit_rate"]), None, None, None, None, None, None, f"failed: {step['reason']}"])  # fmt: skip
             continue
         memory = trial["memory"] or {}
         huge = memory.get("huge_bytes")
@@ -117,12 +131,13 @@ def steps_table(data: dict[str, Any]) -> Table:
             f"{index}/{len(data['steps'])}", format_count(step["pages"]), format_bytes(trial["n_bytes"]), _percent(step["predicted_hit_rate"]),
             _percent(step["measured_hit_rate"]), None if huge is None else f"{100 * huge / max(1, trial['n_bytes']):.0f} %", format_seconds(made),
             None if trial["restore_bytes_per_s"] is None else format_rate(trial["restore_bytes_per_s"]),
+            None if trial["restore_p50_s"] is None else format_seconds(trial["restore_p50_s"]),
             None if trial["restore_p99_s"] is None else format_seconds(trial["restore_p99_s"]), state,
         ])  # fmt: skip
     columns = (
         Column("STEP"), Column("PAGES", right=True), Column("POOL", right=True, keep=1), Column("PREDICTED", right=True),
         Column("MEASURED", right=True), Column("HUGE", right=True, keep=3), Column("FILL+REGISTER", right=True, keep=4),
-        Column("RESTORE", right=True, keep=2), Column("P99", right=True, keep=5), Column("STATE"),
+        Column("RESTORE", right=True, keep=2), Column("P50", right=True, keep=6), Column("P99", right=True, keep=5), Column("STATE"),
     )  # fmt: skip
     return Table(columns, rows)
 
@@ -132,17 +147,21 @@ def waterfall_table(data: dict[str, Any]) -> Table:
     rows = [
         [
             row["stage"],
+            format_count(row["host_pages"]),
             format_seconds(row["ttft_modelled_mean_s"]),
             _percent(row["hit_rate"]),
             f"{100 * row['relative']:+.2f} %",
+            None if row["restore_bytes_per_s"] is None else format_rate(row["restore_bytes_per_s"]),
         ]
         for row in data["waterfall"]
     ]
     columns = (
         Column("STAGE"),
+        Column("PAGES", right=True, keep=2),
         Column("TTFT, modelled", right=True),
         Column("HIT", right=True),
         Column("RELATIVE", right=True),
+        Column("RESTORE", right=True, keep=1),
     )
     return Table(columns, rows)
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hicachectl.runtime.memory.syscalls import MemoryCalls
+from hicachectl.runtime.memory.syscalls import FileIdentity, MemoryCalls
 
-__all__ = ["AddressRange"]
+__all__ = ["AddressRange", "FileName"]
 
 
 class AddressRange:
@@ -33,6 +33,7 @@ class AddressRange:
         base = calls.reserve(whole)
         self._held = _Held(calls, base, whole)
         self.mapped_bytes = mapped_bytes
+        self.align_bytes = align_bytes
         self.address = (base // align_bytes + 1) * align_bytes
         self._finalizer = weakref.finalize(self, self._held.release)
         self._finalizer.atexit = False  # a daemon thread may still read a view while the process ends
@@ -42,9 +43,9 @@ class AddressRange:
         """The descriptor of shared memory, for another process to map; None for private memory and after `release`."""
         return self._held.fd
 
-    def place(self, fd: int | None, *, hugetlb_bytes: int | None = None, path: str | None = None) -> None:
-        """Put memory there; takes over `fd` and the file's name `path`, also when the kernel refuses. Raises OSError."""
-        self._held.fd, self._held.path = fd, path
+    def place(self, fd: int | None, *, hugetlb_bytes: int | None = None) -> None:
+        """Put memory there; takes over `fd`, also when the kernel refuses. Raises OSError."""
+        self._held.fd = fd
         self._held.calls.place(self.address, self.mapped_bytes, fd, hugetlb_bytes)
 
     def before_release(self, act: Callable[[], None]) -> None:
@@ -56,6 +57,12 @@ class AddressRange:
         found: NDArray[np.uint8] = np.asarray(_Exporter(self, n_bytes))
         return found
 
+    def give_name(self, path: str, on_drop: Callable[[FileName], None]) -> FileName:
+        """Give the file behind the memory a name, which goes with `drop_name` or the memory. Raises OSError (EEXIST)."""
+        assert self._held.fd is not None
+        self._held.name = FileName(self._held.calls, path, self._held.calls.name(self._held.fd, path), on_drop)
+        return self._held.name
+
     def drop_name(self) -> None:
         """Remove the file's name, if it has one; the memory stays. May be called twice."""
         self._held.drop_name()
@@ -63,6 +70,30 @@ class AddressRange:
     def release(self) -> None:
         """Give everything back at once. Only while there is no view: a reader of one would crash. May be called twice."""
         self._finalizer()
+
+
+class FileName:
+    """The name of a file that is this process's own: removed once, by whoever comes first, if that file still has it."""
+
+    def __init__(
+        self, calls: MemoryCalls, path: str, identity: FileIdentity, on_drop: Callable[[FileName], None]
+    ) -> None:
+        self.path = path
+        self._calls, self._identity, self._on_drop = calls, identity, on_drop
+        self._process = os.getpid()
+        self._there = True
+
+    def close(self) -> None:
+        """Remove the name. Does nothing in a forked child: the file is the parent's. May be called twice, also from a signal."""
+        if not self._there or os.getpid() != self._process:
+            return
+        self._there = False
+        try:
+            self._calls.unlink(self.path, self._identity)
+        except FileNotFoundError:
+            pass
+        finally:
+            self._on_drop(self)
 
 
 class _Exporter:
@@ -86,7 +117,7 @@ class _Held:
         self.base = base
         self.whole = whole
         self.fd: int | None = None
-        self.path: str | None = None
+        self.name: FileName | None = None
         self.first: Callable[[], None] | None = None
         self.mapped = True
         self.process = os.getpid()
@@ -110,9 +141,6 @@ class _Held:
                     self.drop_name()
 
     def drop_name(self) -> None:
-        path, self.path = self.path, None
-        if path is not None and os.getpid() == self.process:
-            try:
-                self.calls.unlink(path)
-            except FileNotFoundError:
-                return
+        name, self.name = self.name, None
+        if name is not None:
+            name.close()

@@ -10,8 +10,10 @@ from hicachectl.units import format_bytes
 __all__ = ["asked_of"]
 
 
-def asked_of(n_bytes: int, spec: MappingSpec, registrar: Registrar | NoRegistrar) -> dict[str, str]:
-    """Return by step what was wanted of it. Pure.
+def asked_of(
+    n_bytes: int, spec: MappingSpec, registrar: Registrar | NoRegistrar, *, source: str | int | None = None
+) -> dict[str, str]:
+    """Return by step what was wanted of it; `source` is the shared pool to attach to, where one is. Pure.
 
     >>> asked_of(4096, MappingSpec(n_threads=2), NoRegistrar("no device"))["populate"]
     'every page touched, by 2 threads'
@@ -22,9 +24,13 @@ def asked_of(n_bytes: int, spec: MappingSpec, registrar: Registrar | NoRegistrar
         threads = "a thread a CPU"
     else:
         threads = f"{spec.n_threads} {'thread' if spec.n_threads == 1 else 'threads'}"
+    shared = None if source is None else source if isinstance(source, str) else f"descriptor {source}"
     most = f"chunks of at most {format_bytes(spec.largest_registration_bytes)}"
     return {
-        "reserve": f"{format_bytes(n_bytes)} of {spec.kind.value} memory{where}",
+        "name": f"{spec.path}, for other processes to map",
+        "reserve": f"{format_bytes(n_bytes)} of the shared pool {shared}"
+        if shared is not None
+        else f"{format_bytes(n_bytes)} of {spec.kind.value} memory{where}",
         "bind": "no policy" if spec.placed is None else str(spec.placed),
         "advise": pages,
         "populate": f"every page touched, by {threads}",

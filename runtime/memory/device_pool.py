@@ -12,7 +12,12 @@ from hicachectl.runtime.layout import Layout, PoolMap
 from hicachectl.runtime.memory.mapping import reserve
 from hicachectl.runtime.memory.slots import Slots
 
-__all__ = ["DevicePool", "require_slots"]
+__all__ = ["DevicePool", "element_type", "require_slots"]
+
+_TORCH_NAMES = {
+    "bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3fn", "fp8_e4m3": "float8_e4m3fn",
+    "fp8_e5m2": "float8_e5m2", "int8": "int8", "uint8": "uint8",
+}  # fmt: skip
 
 
 class DevicePool:
@@ -53,9 +58,28 @@ class DevicePool:
         view: NDArray[np.uint8] = self.tensor.numpy()
         return view
 
+    def elements(self) -> tuple[torch.Tensor, str | None]:
+        """Return the pool as elements of the geometry's type, [plane, slot, element], without a copy, and None.
+
+        Where this torch has no such type: the bytes, and why. Raises InvariantBroken after close().
+        """
+        dtype, missing = element_type(self.geometry.dtype)
+        return self.tensor.view(dtype), missing
+
     def close(self) -> None:
         """Give the memory back, as soon as nobody holds a view of it. May be called twice."""
         self._tensor = None
+
+
+def element_type(dtype: str, have: object = torch) -> tuple[torch.dtype, str | None]:
+    """Return torch's type of an element and None, or uint8 and why: `have` (torch) is too old for it. Pure.
+
+    >>> element_type("fp8_e5m2", object())[1]
+    'this torch has no float8_e5m2: elements are seen as bytes'
+    """
+    name = _TORCH_NAMES[dtype]
+    found = getattr(have, name, None)
+    return (torch.uint8, f"this torch has no {name}: elements are seen as bytes") if found is None else (found, None)
 
 
 def require_slots(slots: Slots, n_slots: int, where: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -12,13 +13,30 @@ from numpy.typing import NDArray
 from hicachectl.errors import InvariantBroken, UsageError
 from hicachectl.runtime.geometry import KVGeometry
 from hicachectl.runtime.layout import Layout, PoolMap
-from hicachectl.runtime.memory.mapping import Mapping, Step, map_memory, reserve
+from hicachectl.runtime.memory.attaching import Source
+from hicachectl.runtime.memory.mapping import NOBODY_REGISTERS, Mapping, Step, attach_memory, map_memory, reserve
 from hicachectl.runtime.memory.numa import Placement, sample_placement
+from hicachectl.runtime.memory.pool_label import pool_label
 from hicachectl.runtime.memory.register import NoRegistrar, Registrar
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.memory.steps import MappingReport
+from hicachectl.runtime.memory.syscalls import MemoryCalls
 
-__all__ = ["HostPool", "map_pool", "slot_boundary_bytes"]
+__all__ = ["HostPool", "MakeHost", "map_pool", "slot_boundary_bytes"]
+
+
+class MakeHost(Protocol):
+    """What makes the memory of a host pool: `map_pool`, or it with a fault in one of its seams."""
+
+    def __call__(
+        self,
+        geometry: KVGeometry,
+        n_slots: int,
+        layout: Layout,
+        spec: MappingSpec,
+        *,
+        registrar: Registrar | NoRegistrar,
+    ) -> Mapping: ...
 
 
 class HostPool:
@@ -51,6 +69,33 @@ class HostPool:
                 where="host pool",
             )
         self._array: NDArray[np.uint8] | None = self._mapping.buffer[: self.map.n_bytes].reshape(self.map.shape)
+
+    @classmethod
+    def attach(
+        cls,
+        geometry: KVGeometry,
+        n_slots: int,
+        layout: Layout,
+        source: Source,
+        *,
+        spec: MappingSpec = MappingSpec(),  # noqa: B008 - frozen
+        registrar: Registrar | NoRegistrar = NOBODY_REGISTERS,
+    ) -> HostPool:
+        """Map the pool that another process made (`map_pool`, kind memfd or tmpfs), and register it for this process.
+
+        `source` is the path of its file, or the descriptor of its memfd (`shared_fd`) as it was handed over. The pool must be of
+        the same geometry, layout and slots: its label is compared. Closing gives this process's part back alone. Who may
+        touch which slot is for the processes to agree on. Raises what `mapping.attach_memory` raises.
+        """
+        label = pool_label(geometry, n_slots, layout)
+        spec = replace(spec, slot_bytes=slot_boundary_bytes(geometry, layout), label=label)
+        n_bytes = PoolMap(layout, geometry, n_slots).n_bytes
+        return cls(geometry, n_slots, layout, mapping=attach_memory(source, n_bytes, spec, registrar=registrar))
+
+    @property
+    def shared_fd(self) -> int | None:
+        """The descriptor of shared memory, to hand over to a process that attaches; None for private memory and after close()."""
+        return self._mapping.fd
 
     @property
     def array(self) -> NDArray[np.uint8]:
@@ -156,10 +201,12 @@ def map_pool(
     spec: MappingSpec,
     *,
     registrar: Registrar | NoRegistrar,
+    calls: MemoryCalls | None = None,
 ) -> Mapping:
     """Make the memory of a host pool in the order of `mapping.map_memory`, registrations ending where its slots end.
 
-    Raises what `map_memory` raises.
+    `registrar` and `calls` are the seams of `map_memory`. Raises what it raises.
     """
-    spec = replace(spec, slot_bytes=slot_boundary_bytes(geometry, layout))
-    return map_memory(PoolMap(layout, geometry, n_slots).n_bytes, spec, registrar=registrar)
+    label = pool_label(geometry, n_slots, layout)
+    spec = replace(spec, slot_bytes=slot_boundary_bytes(geometry, layout), label=label)
+    return map_memory(PoolMap(layout, geometry, n_slots).n_bytes, spec, registrar=registrar, calls=calls)

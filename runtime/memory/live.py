@@ -1,4 +1,4 @@
-"""Registrations that are alive, so that none is left when the process ends: at exit, and on SIGTERM or SIGINT.
+"""Registrations and names of pool files that are alive, so that none is left when the process ends: at exit, and on SIGTERM or SIGINT.
 
 A process killed with hundreds of GB registered holds the device for half a minute (sgl-project/sglang#31746). Python runs
 `atexit` after SIGINT (KeyboardInterrupt) and wherever a program handles SIGTERM; where nobody does, SIGTERM would end it at
@@ -13,19 +13,25 @@ import os
 import signal
 import threading
 from types import FrameType
+from typing import Protocol
 
-from hicachectl.runtime.memory.register import Registration
-
-__all__ = ["LIVE", "LiveRegistrations"]
+__all__ = ["LIVE", "Closable", "LiveRegistrations"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
+class Closable(Protocol):
+    """A registration, or the name of a shared pool's file: what must be taken back before the process ends."""
+
+    def close(self) -> object:
+        """Take it back. May be called twice."""
+
+
 class LiveRegistrations:
-    """The registrations of this process. `at_exit` False leaves out the hook of the interpreter's end (for tests)."""
+    """The registrations and file names of this process. `at_exit` False leaves out the hook of the interpreter's end (for tests)."""
 
     def __init__(self, *, at_exit: bool = True) -> None:
-        self._held: dict[int, Registration] = {}
+        self._held: dict[int, Closable] = {}
         self._handled: list[signal.Signals] = []
         self._at_exit = at_exit
         self._hooked = False
@@ -33,7 +39,7 @@ class LiveRegistrations:
     def __len__(self) -> int:
         return len(self._held)
 
-    def hold(self, registration: Registration) -> None:
+    def hold(self, registration: Closable) -> None:
         """Take care that a registration is closed before the process ends. From the main thread, also on signals."""
         self._held[id(registration)] = registration
         if self._at_exit and not self._hooked:
@@ -45,7 +51,7 @@ class LiveRegistrations:
                     signal.signal(number, self._on_signal)
                     self._handled.append(number)
 
-    def drop(self, registration: Registration) -> None:
+    def drop(self, registration: Closable) -> None:
         """Forget a registration that was closed; with the last one, signals mean again what they did. May be called twice."""
         self._held.pop(id(registration), None)
         if not self._held:

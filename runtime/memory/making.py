@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 
 from hicachectl.errors import HostError, UsageError, Vanished
@@ -14,11 +15,13 @@ from hicachectl.runtime.memory.kinds import (
     huge_page_bytes,
     huge_setting,
 )
+from hicachectl.runtime.memory.live import LiveRegistrations
 from hicachectl.runtime.memory.placement_modes import Placed, PlacementMode
 from hicachectl.runtime.memory.populate import populate, threads_for
 from hicachectl.runtime.memory.preflight import require_kind, require_mount_room
-from hicachectl.runtime.memory.refusals import limit_words, not_obtained, not_populated
+from hicachectl.runtime.memory.refusals import limit_words, name_taken, not_obtained, not_populated
 from hicachectl.runtime.memory.register import NoRegistrar, Refusal, Registrar, Registration, register
+from hicachectl.runtime.memory.shared_file import LABEL_BYTES, Standing, label_text, remove_stale
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.memory.steps import Step, StepState
 from hicachectl.runtime.memory.syscalls import MemoryCalls
@@ -30,6 +33,7 @@ __all__ = [
     "Seen",
     "advise_step",
     "mapped_size",
+    "name_step",
     "obtain",
     "populate_step",
     "register_step",
@@ -53,6 +57,8 @@ class Obtained:
     mapped_bytes: int
     huge_bytes: int
     step: Step
+    attached: bool = False
+    """Whether another process made the memory: its pages are there, and hold something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +93,22 @@ def obtain(calls: MemoryCalls, n_bytes: int, spec: MappingSpec) -> Obtained:
     mapped = mapped_size(n_bytes, page, huge, whole_huge=hugetlb is not None) if spec.huge or hugetlb else 0
     mapped = mapped or -(-n_bytes // page) * page
     held: AddressRange | None = None
+    removed = ""
     try:
+        if spec.has_name:
+            removed = _free_name(spec)
         held = AddressRange(calls, mapped, huge)
-        fd, name = _descriptor(calls, mapped, spec)
-        held.place(fd, hugetlb_bytes=hugetlb, path=name)
-        if fd is not None and spec.kind is Kind.TMPFS:
-            require_mount_room(calls, fd, mapped, spec.path)
+        fd = _descriptor(calls, mapped, spec)
+        held.place(fd, hugetlb_bytes=hugetlb)
+        if fd is not None:
+            if spec.kind is Kind.TMPFS:
+                require_mount_room(calls, fd, mapped + LABEL_BYTES, spec.path)
+            calls.own(fd)
+            calls.write(
+                fd,
+                label_text({"mapped_bytes": mapped, "n_bytes": n_bytes, "pid": os.getpid(), **dict(spec.label)}),
+                mapped,
+            )
     except OSError as error:
         if held is not None:
             held.release()
@@ -101,8 +117,29 @@ def obtain(calls: MemoryCalls, n_bytes: int, spec: MappingSpec) -> Obtained:
         if held is not None:
             held.release()
         raise
-    text = f"{format_bytes(mapped)} of {spec.kind.value} memory at a multiple of {format_bytes(huge)}"
+    text = f"{format_bytes(mapped)} of {spec.kind.value} memory at a multiple of {format_bytes(huge)}{removed}"
     return Obtained(held, n_bytes, mapped, huge, Step("reserve", StepState.DONE, text, n_bytes=mapped))
+
+
+def _free_name(spec: MappingSpec) -> str:
+    """See to it that the name of a file is free: remove what a killed process of ours left there, and say so. Raises UsageError."""
+    assert spec.path is not None
+    found = remove_stale(spec.path)
+    if found.standing is Standing.FREE:
+        return ""
+    if found.standing is Standing.STALE:
+        return f"; what was left at {spec.path} is removed: {found.words}"
+    raise name_taken(spec.path, found)
+
+
+def name_step(got: Obtained, spec: MappingSpec, live: LiveRegistrations) -> Step:
+    """Give the file its name, now that everything behind it is there. Raises UsageError when another took it meanwhile."""
+    assert spec.path is not None
+    try:
+        live.hold(got.range.give_name(spec.path, live.drop))
+    except OSError as error:
+        raise not_obtained(error, got.n_bytes, spec) from error
+    return Step("name", StepState.DONE, f"{spec.path}, until it is closed", n_bytes=got.mapped_bytes)
 
 
 def advise_step(calls: MemoryCalls, got: Obtained, spec: MappingSpec) -> Step:
@@ -121,9 +158,19 @@ def populate_step(calls: MemoryCalls, got: Obtained, spec: MappingSpec) -> Step:
     """Touch every page. Raises CapacityError when there is no memory for one, HostError when it is broken."""
     n_threads = threads_for(got.mapped_bytes) if spec.n_threads is None else spec.n_threads
     nodes = () if spec.placed is None else spec.placed.nodes
-    done = populate(calls, got.range.address, got.mapped_bytes, got.huge_bytes, n_threads=n_threads, nodes=nodes)
+    done = populate(
+        calls,
+        got.range.address,
+        got.mapped_bytes,
+        got.huge_bytes,
+        n_threads=n_threads,
+        nodes=nodes,
+        filled=got.attached,
+    )
     if done.error is not None:
         raise not_populated(done.error, done.n_bytes, n_bytes=got.n_bytes, mapped_bytes=got.mapped_bytes, spec=spec)
+    if got.attached and not done.n_bytes:
+        return _skipped("populate", f"{done.method}: pages are mapped when they are read")
     text = f"{format_bytes(done.n_bytes)} by {done.n_threads} {'thread' if done.n_threads == 1 else 'threads'}, {done.method}"
     where = "" if done.unbound is None else f"; threads not on the CPUs of their nodes: {done.unbound}"
     return Step("populate", StepState.DONE, text + where, done.unbound, n_bytes=done.n_bytes)
@@ -217,14 +264,15 @@ def _percent(share: float | None) -> str:
     return "none" if share is None else f"{int(share * 100)} %"
 
 
-def _descriptor(calls: MemoryCalls, mapped_bytes: int, spec: MappingSpec) -> tuple[int | None, str | None]:
-    """Open what the memory is made of: its descriptor, and the file's name where this mapping gave it one."""
+def _descriptor(calls: MemoryCalls, mapped_bytes: int, spec: MappingSpec) -> int | None:
+    """Open what shared memory is made of, with room for its label; it has no name yet."""
     if spec.kind is Kind.MEMFD:
-        return calls.shared_memory(mapped_bytes), None
+        return calls.shared_memory(mapped_bytes + LABEL_BYTES)
     if spec.kind is Kind.TMPFS:
         assert spec.path is not None
-        return calls.file(spec.path, mapped_bytes, spec.named), spec.path if spec.named else None
-    return None, None
+        folder = (os.path.dirname(spec.path) or ".") if spec.has_name else spec.path
+        return calls.file(folder, mapped_bytes + LABEL_BYTES)
+    return None
 
 
 def _kept_from_children(calls: MemoryCalls, got: Obtained, spec: MappingSpec) -> str | None:

@@ -6,6 +6,7 @@
     populate   every page touched, by threads on the right nodes' CPUs: only now is the memory had
     verify     the share of huge pages from smaps of this mapping, a sample of pages by node
     register   with the device's driver, in chunks that end where slots end
+    name       of a named file alone: it is whole now, and others may attach
 
 A refused policy, small pages or a refused registration leave a pool that works and says so; memory that cannot be had, and a
 device that is gone, are errors. After an error nothing stays mapped, registered, open or named. docs/facts.md#huge-pages.
@@ -25,10 +26,13 @@ from numpy.typing import NDArray
 from hicachectl.errors import InvariantBroken
 from hicachectl.runtime.memory.address_range import AddressRange
 from hicachectl.runtime.memory.asked import asked_of
+from hicachectl.runtime.memory.attaching import Source, obtain_shared
 from hicachectl.runtime.memory.binding import bind_step, require_room_on_nodes
 from hicachectl.runtime.memory.live import LIVE, LiveRegistrations
 from hicachectl.runtime.memory.making import (
+    Obtained,
     advise_step,
+    name_step,
     obtain,
     populate_step,
     register_step,
@@ -36,10 +40,10 @@ from hicachectl.runtime.memory.making import (
 )
 from hicachectl.runtime.memory.register import NoRegistrar, Refusal, Registrar, Registration
 from hicachectl.runtime.memory.spec import MappingSpec
-from hicachectl.runtime.memory.steps import MappingReport, Step
+from hicachectl.runtime.memory.steps import MappingReport, Step, StepState
 from hicachectl.runtime.memory.syscalls import MemoryCalls, PoolCalls
 
-__all__ = ["Mapping", "MappingSpec", "Step", "map_memory", "reserve"]
+__all__ = ["NOBODY_REGISTERS", "Mapping", "MappingSpec", "Step", "attach_memory", "map_memory", "reserve"]
 
 NOBODY_REGISTERS = NoRegistrar("no device asked for it")
 
@@ -133,10 +137,44 @@ def map_memory(
     """
     calls = PoolCalls() if calls is None else calls
     timed = _Timed(clock, asked_of(n_bytes, spec, registrar))
-    registration: Registration | None = None
     got = timed.run(lambda: obtain(calls, n_bytes, spec), lambda got: got.step)
+    return _filled(calls, got, spec, timed, registrar, live)
+
+
+def attach_memory(
+    source: Source,
+    n_bytes: int,
+    spec: MappingSpec = MappingSpec(),  # noqa: B008 - frozen
+    *,
+    registrar: Registrar | NoRegistrar = NOBODY_REGISTERS,
+    calls: MemoryCalls | None = None,
+    clock: Callable[[], float] = perf_counter,
+    live: LiveRegistrations = LIVE,
+) -> Mapping:
+    """Map the `n_bytes` of shared memory that another process made, and register them for this one.
+
+    `source` is the path of its file or a descriptor of its memfd; of `spec` count huge, n_threads, label and what concerns
+    registration. Steps and errors are those of `map_memory` and of `attaching.obtain_shared`. Its file is neither cut nor
+    removed; the memory lives until the last process that maps it lets go.
+    """
+    calls = PoolCalls() if calls is None else calls
+    timed = _Timed(clock, asked_of(n_bytes, spec, registrar, source=source))
+    got, spec = timed.run(lambda: obtain_shared(calls, source, n_bytes, spec), lambda found: found[0].step)
+    return _filled(calls, got, spec, timed, registrar, live)
+
+
+def _filled(
+    calls: MemoryCalls,
+    got: Obtained,
+    spec: MappingSpec,
+    timed: _Timed,
+    registrar: Registrar | NoRegistrar,
+    live: LiveRegistrations,
+) -> Mapping:
+    """Take the steps after the first one."""
+    registration: Registration | None = None
     try:
-        bound = timed.run(lambda: bind_step(calls, got.range.address, got.mapped_bytes, spec), _itself)
+        bound = timed.run(lambda: _bound(calls, got, spec), _itself)
         if bound.ok:
             require_room_on_nodes(calls, got.mapped_bytes, spec)
         timed.run(lambda: advise_step(calls, got, spec), _itself)
@@ -149,12 +187,14 @@ def map_memory(
             got.range.before_release(partial(_let_go, registration, live))
             live.hold(registration)
         timed.run(lambda: register_step(calls, got, spec, registrar, registration, refused), _itself)
+        if spec.has_name:
+            timed.run(lambda: name_step(got, spec, live), _itself)
         ranges = () if registration is None else registration.ranges
         if registration is not None and not ranges:
             live.drop(registration)
         report = MappingReport(
             kind=spec.kind.value,
-            n_bytes=n_bytes,
+            n_bytes=got.n_bytes,
             mapped_bytes=got.mapped_bytes,
             huge_page_bytes=got.huge_bytes,
             steps=tuple(timed.steps),
@@ -169,6 +209,13 @@ def map_memory(
     except BaseException:
         got.range.release()
         raise
+
+
+def _bound(calls: MemoryCalls, got: Obtained, spec: MappingSpec) -> Step:
+    if not got.attached:
+        return bind_step(calls, got.range.address, got.mapped_bytes, spec)
+    reason = "the pages are there: the process that made them placed them"
+    return Step("bind", StepState.SKIPPED, f"skipped: {reason}", reason)
 
 
 _T = TypeVar("_T")

@@ -55,15 +55,17 @@ def populate(
     *,
     n_threads: int,
     nodes: Sequence[int] = (),
+    filled: bool = False,
     narrow: Callable[[int], str | None] = narrow_thread,
 ) -> Populated:
     """Fault in `[address, address + mapped_bytes)`, slice by slice, and return what was got. Never raises OSError.
 
     `nodes` are those the memory comes from: thread i runs on the CPUs of `nodes[i % len]` (the calling thread's affinity is
-    not touched). When this returns or raises, no thread is left that could touch the range: it may be unmapped.
+    not touched). `filled`: the range holds something, so nothing is written where the kernel does not know MADV_POPULATE_WRITE,
+    and nothing is populated. When this returns or raises, no thread is left that could touch the range: it may be unmapped.
     """
     work = _Work(calls, address, mapped_bytes, _slice_bytes(huge_bytes))
-    if not work.find_method():
+    if not work.find_method(may_write=not filled):
         return work.result(1, None)
     reasons: list[str] = []
 
@@ -106,7 +108,7 @@ class _Work:
         self.error: OSError | None = None
         self.failure: BaseException | None = None
 
-    def find_method(self) -> bool:
+    def find_method(self, *, may_write: bool) -> bool:
         """Try the first page: whether the kernel knows the advice, and whether there is anything to be had at all."""
         first = min(self._slice, self._end - self._address, os.sysconf("SC_PAGE_SIZE"))
         try:
@@ -116,6 +118,7 @@ class _Work:
                 self.error = error
                 return False
             self._touch = True
+            return may_write
         return True
 
     def run(self) -> None:
@@ -139,6 +142,9 @@ class _Work:
             self.failure = error
 
     def result(self, n_threads: int, unbound: str | None) -> Populated:
+        if self._touch and not self._done:
+            method = "nothing written (no MADV_POPULATE_WRITE before Linux 5.14)"
+            return Populated(0, n_threads, method, self.error, unbound)
         method = "zeros written (no MADV_POPULATE_WRITE before Linux 5.14)" if self._touch else "MADV_POPULATE_WRITE"
         return Populated(sum(self._done), n_threads, method, self.error, unbound)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import os
 
 from hicachectl.errors import CapacityError, UsageError
 from hicachectl.runtime.memory.binding import usable_nodes
 from hicachectl.runtime.memory.kinds import Kind, read_hugetlb, require_hugetlb, require_tmpfs
-from hicachectl.runtime.memory.refusals import not_obtained
+from hicachectl.runtime.memory.refusals import name_taken, not_obtained
+from hicachectl.runtime.memory.shared_file import Standing, look_at_file
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.memory.syscalls import MemoryCalls
 from hicachectl.units import format_bytes
@@ -42,8 +42,10 @@ def require_pool(calls: MemoryCalls, n_bytes: int, spec: MappingSpec) -> None:
     if spec.kind is not Kind.TMPFS or spec.path is None:
         return
     folder = (os.path.dirname(spec.path) or ".") if spec.named else spec.path
-    if spec.named and os.path.lexists(spec.path):
-        raise not_obtained(OSError(errno.EEXIST, os.strerror(errno.EEXIST), spec.path), n_bytes, spec)
+    if spec.named:
+        found = look_at_file(spec.path)
+        if found.standing in (Standing.IN_USE, Standing.FOREIGN):
+            raise name_taken(spec.path, found)
     try:
         require_mount_room(calls, folder, n_bytes, spec.path)
     except OSError as error:

@@ -8,10 +8,11 @@ import resource
 from hicachectl.errors import CapacityError, HicacheError, HostError, PermissionDenied, Unsupported, UsageError
 from hicachectl.linux_calls import why
 from hicachectl.runtime.memory.register import Refusal
+from hicachectl.runtime.memory.shared_file import FoundFile, Standing
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.units import format_bytes
 
-__all__ = ["limit_words", "not_obtained", "not_populated"]
+__all__ = ["limit_words", "name_taken", "not_obtained", "not_populated"]
 
 _EHWPOISON = 133
 """include/uapi/asm-generic/errno.h; Python has no name for it."""
@@ -21,10 +22,7 @@ def not_obtained(error: OSError, n_bytes: int, spec: MappingSpec) -> HicacheErro
     """Describe why there is no range. Pure."""
     what = f"no address range of {n_bytes} bytes for a pool"
     if error.errno == errno.EEXIST:
-        return UsageError(
-            f"the file {spec.path} is there already", why="another pool, or what a killed process left",
-            hint="remove it when nothing uses it (fuser shows who does), or name another",
-        )  # fmt: skip
+        return name_taken(str(spec.path), FoundFile(Standing.FOREIGN, "it was made meanwhile"))
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return PermissionDenied(what, where=spec.path, why=why(error), hint="name a place this user may write")
     if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOSYS, errno.EINVAL):
@@ -36,6 +34,15 @@ def not_obtained(error: OSError, n_bytes: int, spec: MappingSpec) -> HicacheErro
         why=why(error),
         hint="make the pool smaller, or raise the address-space limit (ulimit -v)",
     )
+
+
+def name_taken(path: str, found: FoundFile) -> UsageError:
+    """Describe a file that a pool may not replace. Pure."""
+    if found.standing is Standing.IN_USE:
+        hint = "end the processes that use it (fuser shows them), or name another file"
+    else:
+        hint = "remove it when nothing needs it, or name another file"
+    return UsageError(f"the file {path} is there already", where=path, why=found.words, hint=hint)
 
 
 def not_populated(

@@ -32,3 +32,10 @@ class MappingSpec:
     slot_bytes: int = 1
     largest_registration_bytes: int = LARGEST_REGISTRATION_BYTES
     must_register: bool = False
+    label: tuple[tuple[str, str | int], ...] = ()
+    """What a shared mapping says of itself to who attaches to it, by name (`shared_file.py`)."""
+
+    @property
+    def has_name(self) -> bool:
+        """Whether it is a file with a name; `named` means nothing of other kinds."""
+        return self.named and self.kind is Kind.TMPFS

@@ -5,14 +5,21 @@ Every refusal is an OSError whose `filename` is the name of the call. Nothing he
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 from hicachectl.linux_calls import LinuxCalls, as_long
+from hicachectl.runtime.memory.shared_file import lock_as_owner
 
-__all__ = ["MemoryCalls", "PoolCalls"]
+__all__ = ["FileIdentity", "MemoryCalls", "PoolCalls"]
+
+
+FileIdentity = tuple[int, int]
+"""Device and inode number: which file it is, whatever its name."""
 
 
 class MemoryCalls(Protocol):
@@ -45,8 +52,17 @@ class MemoryCalls(Protocol):
     def shared_memory(self, n_bytes: int) -> int:
         """Return a descriptor of anonymous shared memory (memfd_create), as long as asked."""
 
-    def file(self, path: str, n_bytes: int, named: bool) -> int:
-        """Return a descriptor of a new file as long as asked: `path` itself, or one in the folder `path` that has no name."""
+    def file(self, folder: str, n_bytes: int) -> int:
+        """Return a descriptor of a new file in `folder`, as long as asked, that has no name."""
+
+    def write(self, fd: int, data: bytes, at: int) -> None:
+        """Write bytes into a file, at so many bytes from its start."""
+
+    def own(self, fd: int) -> None:
+        """Hold a file as its owner (`shared_file.lock_as_owner`)."""
+
+    def name(self, fd: int, path: str) -> FileIdentity:
+        """Give a file without a name one that nothing has yet, and return which file it is."""
 
     def free_bytes(self, at: int | str) -> int:
         """Return what the file system of a descriptor or a path has left."""
@@ -54,8 +70,8 @@ class MemoryCalls(Protocol):
     def close(self, fd: int) -> None:
         """Close a descriptor."""
 
-    def unlink(self, path: str) -> None:
-        """Remove a file's name."""
+    def unlink(self, path: str, identity: FileIdentity) -> None:
+        """Remove a file's name, where that file still has it."""
 
     def read(self, path: str) -> str:
         """Return the text of a file of /proc or /sys."""
@@ -71,23 +87,46 @@ class PoolCalls(LinuxCalls):
         super().__init__(machine=machine)
         self._root = root
 
-    def file(self, path: str, n_bytes: int, named: bool) -> int:
-        """open(2) with O_EXCL, or with O_TMPFILE."""
-        if not named:
-            return self.nameless_file(path, n_bytes)
+    def shared_memory(self, n_bytes: int) -> int:
+        """memfd_create(2), sealed: nobody who maps it can cut it, which would kill the others where they read."""
         try:
-            fd = os.open(path, os.O_EXCL | os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fd = as_long(os.memfd_create("hicachectl-pool", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), n_bytes)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+            return fd
         except OSError as error:
-            raise OSError(error.errno, error.strerror, f"open {path}") from error
+            raise OSError(error.errno, error.strerror, "memfd_create") from error
+
+    def file(self, folder: str, n_bytes: int) -> int:
+        """open(2) with O_TMPFILE, and without O_EXCL, for it may get a name later."""
+        try:
+            fd = os.open(folder, os.O_RDWR | os.O_CLOEXEC | os.O_TMPFILE, 0o600)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, f"open {folder}") from error
         try:
             return as_long(fd, n_bytes)
         except OSError as error:
-            os.unlink(path)
-            raise OSError(error.errno, error.strerror, f"ftruncate {path}") from error
+            raise OSError(error.errno, error.strerror, f"ftruncate in {folder}") from error
 
-    def unlink(self, path: str) -> None:
-        """unlink(2)."""
-        os.unlink(path)
+    def write(self, fd: int, data: bytes, at: int) -> None:
+        """pwrite(2)."""
+        if os.pwrite(fd, data, at) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "pwrite")
+
+    def own(self, fd: int) -> None:
+        """fcntl(2) with F_OFD_SETLK."""
+        lock_as_owner(fd)
+
+    def name(self, fd: int, path: str) -> FileIdentity:
+        """linkat(2) with AT_SYMLINK_FOLLOW of /proc/self/fd, as open(2) says of O_TMPFILE. EEXIST where the name is taken."""
+        os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)  # with a dir_fd Python calls linkat
+        found = os.fstat(fd)
+        return found.st_dev, found.st_ino
+
+    def unlink(self, path: str, identity: FileIdentity) -> None:
+        """unlink(2), after a look at what has the name now."""
+        found = os.lstat(path)
+        if (found.st_dev, found.st_ino) == identity:
+            os.unlink(path)
 
     def read(self, path: str) -> str:
         """Read under the root."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from hicachectl.errors import Unsupported
 from hicachectl.runtime.transfer.device import pick_device, usable_accelerators
 
-__all__ = ["ProbeDevice", "find_probe_device"]
+__all__ = ["ProbeDevice", "find_probe_device", "no_device"]
 
 _NVIDIA_DRIVER = Path("proc/driver/nvidia/version")
 
@@ -75,6 +75,11 @@ def find_probe_device(
     if cuda is None:
         why["cuda"] = "this torch was built without CUDA"
     return ProbeDevice(pick.name, pick.reason, words, driver, cuda, reasons=why, **told)
+
+
+def no_device(reason: str) -> ProbeDevice:
+    """Return the processor for a probe that moves nothing to a device; `reason` says so."""
+    return replace(find_probe_device("cpu"), reason=reason)
 
 
 def _require_index(device: torch.device, module: Any, wanted: str) -> None:

@@ -27,8 +27,8 @@ from hicachectl.runtime.geometry import KVGeometry
 from hicachectl.runtime.keys import DEFAULT_NAMESPACE, KEY_BYTES, Namespace, key64, page_keys
 from hicachectl.runtime.layout import Backend, Layout, require_compatible
 from hicachectl.runtime.memory.cuda_registrar import registrar_for
-from hicachectl.runtime.memory.device_pool import DevicePool
-from hicachectl.runtime.memory.host_pool import HostPool, map_pool
+from hicachectl.runtime.memory.device_pool import DevicePool, element_type
+from hicachectl.runtime.memory.host_pool import HostPool, MakeHost, map_pool
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.metric_feed import MetricFeed
 from hicachectl.runtime.metrics import Metrics
@@ -129,7 +129,8 @@ class ReplayConfig:
 class Replay:
     """Owns the pools, threads and storage of one replay; a context manager that frees them whatever happens.
 
-    `observer` hears which pages a tier gains and loses, `metrics` is fed until `close` (serve it to look at a running replay).
+    `observer` hears which pages a tier gains and loses, `metrics` is fed until `close` (serve it to look at a running replay),
+    `make_host` makes the host pool's memory and registers it with the device's driver.
     """
 
     def __init__(
@@ -140,6 +141,7 @@ class Replay:
         info: TraceInfo | None = None,
         observer: CacheObserver | None = None,
         metrics: Metrics | None = None,
+        make_host: MakeHost = map_pool,
     ) -> None:
         geometry = config.geometry
         self.config = config
@@ -173,7 +175,7 @@ class Replay:
         self._abandoned = False
         try:
             if config.host_slots:
-                memory = map_pool(
+                memory = make_host(
                     geometry,
                     config.host_slots,
                     config.layout,
@@ -260,6 +262,9 @@ class Replay:
         found = (
             [] if self.config.device_reason is None else [f"device {self.config.device}: {self.config.device_reason}"]
         )
+        missing = element_type(self.config.geometry.dtype)[1]
+        if missing is not None:
+            found.append(f"dtype {self.config.geometry.dtype}: {missing}; pages move as bytes, whatever they hold")
         if self.config.backend is None and self.device_pool.device.type != "cpu" and self.backend_reason is not None:
             found.append(f"copy backend measured at start: {self.backend_reason}")
         return found + [f"copy backend {self.backend_name}: {note}" for note in getattr(self.backend, "notes", ())]

@@ -140,6 +140,8 @@ class Pools:
     """Why the nodes are not known."""
     host_memory: HostMemory | None = None
     """None without a host tier."""
+    dtype: str = "bf16"
+    """Element type of the KV cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +332,7 @@ def make_report(replay: Replay, stop: Stop, *, n_windows: int = 60) -> ReplayRep
             host_pages_by_node={str(node): n for node, n in placement.by_node.items()} if placement else {},
             host_placement_reason=placement.reason if placement else "no host tier",
             host_memory=None if replay.host_pool is None else host_memory_of(replay.host_pool.report),
+            dtype=geometry.dtype,
         ),
         policies={
             "write_policy": config.cache.write_policy.value,

@@ -88,6 +88,82 @@ def test_what_cannot_be_measured_is_refused_with_its_code(more: tuple[str, ...],
     assert words in ran.err
 
 
+COPY = ("bench", "copy", "--device", "cpu", "--geometry", "tiny-4k")
+
+
+def test_a_copy_result_has_what_a_transfer_costs_and_what_could_not_run(tmp_path: Path) -> None:
+    path = tmp_path / "copy.json"
+    ran = call(
+        *COPY,
+        "--pages",
+        "40",
+        "--rounds",
+        "9",
+        "--layout",
+        "page_first_direct",
+        "-o",
+        "json",
+        "--output-file",
+        str(path),
+    )
+    assert ran.code in (0, 9)  # 9: another load on this machine
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps(document | {"exit_code": 0}))
+    found = read_bench(path)
+    assert "copies within host memory" in found.setting.method
+    rows = {row["backend"]: row["refused"] for row in found.data["rows"]}
+    assert {backend for backend, refused in rows.items() if refused is None} == {"cpu", "torch"}
+    assert rows["strided"] == "strided comes with a CUDA device"
+    assert found.data["costs_of"]["layout"] == "page_first_direct"
+    measured = priors_of(found)
+    reasons = document["data"]["facts"]
+    for name in ("host_read", "host_write"):
+        known = [cost for cost_path, cost in measured.items() if cost_path.value == name]
+        assert bool(known) != (reasons.get(f"/costs/{name}", {}).get("reason", "").endswith("gave no answer"))
+
+
+def test_a_backend_that_cannot_run_here_alone_is_unsupported_and_no_time_is_no_answer() -> None:
+    ran = call(*COPY, "--pages", "2", "--backend", "uva", "-o", "json")
+    assert ran.code == 5
+    assert all(row["refused"] == "uva comes with a CUDA device" for row in ran.json["data"]["rows"])
+    ran = call(*COPY, "--pages", "2", "--time-budget", "0", "-o", "json")
+    assert ran.code == 9
+    assert {row["refused"] for row in ran.json["data"]["rows"] if row["backend"] == "torch"} == {
+        "no time was left for it"
+    }
+
+
+def test_the_geometry_comes_from_flag_file_or_profile_and_else_suits_the_device(tmp_path: Path) -> None:
+    file = tmp_path / "hicache.yaml"
+    file.write_text("run:\n  geometry: tiny-64k\n  page_tokens: 16\n")
+
+    def of(*more: str) -> tuple[str, int]:
+        ran = call("bench", "copy", "--device", "cpu", "--pages", "1", "--time-budget", "0", "-o", "json", *more)
+        return ran.json["data"]["geometry"], ran.json["data"]["page_tokens"]
+
+    assert of() == ("tiny-512k", 512)
+    assert of("--config", str(file)) == ("tiny-64k", 16)
+    assert of("--config", str(file), "--geometry", "tiny-4k") == ("tiny-4k", 16)
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "words"),
+    [
+        (("--device", "mtia"), 5, "torch cannot use device mtia here"),
+        (("--layout", "sideways"), 2, "'sideways' is not known"),
+        (("--backend", "cpu,pigeon"), 2, "'pigeon' is not known"),
+        (("--geometry", "qwen3-8c"), 2, "qwen3-8b"),
+        (("--page-tokens", "0"), 2, "page_tokens"),
+        (("--pages", "1000000000"), 10, "host pool, 2 x 1000000000 + 8 pages"),
+        (("--root", "/"), 2, "snapshot"),
+    ],
+)
+def test_a_copy_that_cannot_be_measured_is_refused_with_its_code(more: tuple[str, ...], code: int, words: str) -> None:
+    ran = call("bench", "copy", *more)
+    assert ran.code == code
+    assert words in ran.err
+
+
 def document(costs: Costs | None = None, **changes: Any) -> dict[str, Any]:
     """A result of bench copy, as its file holds it."""
     from hicachectl.bench_data import Setting

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +155,23 @@ def test_a_shared_pool_without_huge_pages_is_warned_of_before_it_is_made(
     assert "shmem_enabled is never" in codes["HC-SHM-4K"]["message"]
     codes = {d["code"]: d for d in run(*argv, "--host-memory-huge-pages", "false").json["diagnostics"]}
     assert "HC-SHM-4K" not in codes
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next_one_and_told(tmp_path: Path) -> None:
+    path = f"/dev/shm/hicachectl-killed-{os.getpid()}"
+    program = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r}); from shared_pools import own; pool = own({path!r}); print(1, flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        held = run("--host-memory-kind", "tmpfs", "--host-memory-path", path, "--check")
+        child.kill()
+    assert held.code == 2
+    assert f"process {child.pid} made this pool and holds it" in held.err
+    assert os.path.exists(path)
+    argv = ("--trace", conversation_trace(tmp_path), "--host-memory-kind", "tmpfs", "--host-memory-path", path)
+    assert run(*argv, "--check").code == 0
+    assert os.path.exists(path)
+    steps = steps_of(replay(*argv))
+    assert f"process {child.pid}, which made this pool, is gone" in steps["reserve"]["text"]
+    assert steps["name"]["text"] == f"{path}, until it is closed"
+    assert not os.path.exists(path)

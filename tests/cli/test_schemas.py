@@ -83,7 +83,7 @@ LINES: dict[str, list[list[str]]] = {
             "2",
         ],
     ],
-    # these write: their documents are checked on made-up hosts in test_tune.py
+    # these write: their documents are checked on made-up hosts in test_tune*.py
     "tune": [],
     "tune apply": [],
     "tune rollback": [],
@@ -99,6 +99,10 @@ LINES: dict[str, list[list[str]]] = {
     "tune recipe new": [["tune", "recipe", "new", "vendor-order"]],
     "tune recipe checklist": [["tune", "recipe", "checklist", "hygon"], ["tune", "recipe", "checklist", "kunlun"]],
     "run": [["run", "--limit", "4"]],
+    "bench link": [
+        ["bench", "link", "--seconds", "0.02", "--rounds", "1"],
+        ["bench", "link", "--device", "cpu", "--node", "all", "--time-budget", "0"],
+    ],
     "bench pool": [
         ["bench", "pool", "--size", "8MiB", "--rounds", "2", "--threads", "1", "--device", "cpu"],
         [
@@ -118,6 +122,76 @@ LINES: dict[str, list[list[str]]] = {
             "missing",
         ],
         ["bench", "pool", "--size", "4MiB", "--device", "cpu", "--time-budget", "0"],
+    ],
+    "bench copy": [
+        [
+            "bench",
+            "copy",
+            "--device",
+            "cpu",
+            "--geometry",
+            "tiny-4k",
+            "--pages",
+            "4",
+            "--rounds",
+            "2",
+            "--layout",
+            "page_first,layer_first",
+        ],
+        ["bench", "copy", "--device", "cpu", "--pages", "2", "--rounds", "1", "--backend", "uva"],
+        ["bench", "copy", "--device", "cpu", "--time-budget", "0"],
+    ],
+    "bench store": [
+        [
+            "bench",
+            "store",
+            "--geometry",
+            "tiny-4k",
+            "--size",
+            "1KiB",
+            "--batch",
+            "1,2",
+            "--threads",
+            "1",
+            "--rounds",
+            "2",
+        ],
+        ["bench", "store", "--geometry", "tiny-4k", "--size", "1KiB", "--path", "new", "--no-fsync", "--rounds", "1"],
+        ["bench", "store", "--geometry", "tiny-4k", "--size", "1KiB", "--time-budget", "0"],
+    ],
+    "bench model": [
+        ["bench", "model", "--geometry", "tiny-4k", "--rounds", "2", "--lengths", "512,1024,2048", "--device", "cpu"],
+        [
+            "bench",
+            "model",
+            "--geometry",
+            "tiny-4k",
+            "--rounds",
+            "2",
+            "--lengths",
+            "512,1024",
+            "--path",
+            "none",
+            "--prefill",
+            "configured",
+            "--device",
+            "cpu",
+        ],
+        [
+            "bench",
+            "model",
+            "--geometry",
+            "tiny-4k",
+            "--rounds",
+            "2",
+            "--lengths",
+            "512,1024",
+            "--prefill-file",
+            "prefill.csv",
+            "--device",
+            "cpu",
+        ],
+        ["bench", "model", "--geometry", "tiny-4k", "--time-budget", "0", "--device", "cpu"],
     ],
     "trace curve": [
         ["trace", "curve", "trace.jsonl"],
@@ -168,6 +242,7 @@ def validate(ran: Ran) -> Any:
 @pytest.fixture(autouse=True)
 def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken.yaml").write_text("name: broken\nrevisoin: 1\n")
+    (tmp_path / "prefill.csv").write_text("tokens,seconds\n1000,0.04\n4000,0.13\n16000,0.6\n32000,1.5\n")
     save_plan(tmp_path / "plan.json")
     write_trace(tmp_path / "trace.jsonl", conversations(6, 4, 2))
     write_trace(tmp_path / "chats.jsonl", conversations(20, 4, 2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import subprocess
 import time
@@ -13,6 +14,11 @@ import pytest
 from cli_runner import QUIET, Ran, call, command_line, spawn
 from shared_data import shared_path
 from small_traces import conversations, write_trace
+from tune_desk import THP, Desk, document
+
+from hicachectl.runtime.memory.faults import Fault, with_fault
+from hicachectl.runtime.memory.host_pool import map_pool
+from hicachectl.runtime.memory.syscalls import PoolCalls
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +63,79 @@ def test_all_of_a_pool_is_resident_in_its_step(tmp_path: Path) -> None:
     )  # fmt: skip
     trials = [step["trial"] for step in json.loads(ran.stdout)["data"]["steps"]]
     assert [trial["memory"]["resident_bytes"] for trial in trials] == [trial["n_bytes"] for trial in trials]
+
+
+def test_the_steps_say_what_a_gib_costs_and_whether_the_larger_pool_restores_more_slowly() -> None:
+    data = size("--trace", "chats.jsonl")
+    costs = data["pool_costs"]
+    assert costs["populate_s_per_gib"] > 0
+    assert costs["register_s_per_gib"] is None
+    assert "no driver to register with" in costs["make_reason"]
+    assert [(pair["small_pages"], pair["large_pages"]) for pair in costs["restores"]] == [(120, 240), (240, 480)]
+    assert "100 are needed" in costs["restores"][0]["reason"]  # 25 chats come back
+    assert data["device"] == "cpu"
+    for step in data["steps"]:
+        made, trial = step["trial"]["made"], step["trial"]
+        assert made["resident_bytes"] >= trial["n_bytes"]
+        assert trial["verified_pages"] == trial["restored_pages"]
+        assert "restores" not in trial
+
+
+def test_the_chain_has_a_row_for_the_memory_and_says_why_there_is_none_for_copies() -> None:
+    data = size("--trace", "chats.jsonl")
+    stages = [row["stage"] for row in data["waterfall"]]
+    assert (stages[:2], stages[3:]) == (
+        ["L1 only", "+ host pool, copy backend cpu, small pages"],
+        ["+ capacity", "+ capacity"],
+    )
+    assert stages[2].startswith("+ ")
+    assert data["waterfall_left_out"] == [{"stage": "a copy a chunk", "reason": "direct comes with an accelerator"}]
+    assert data["pool_costs"]["again"]["small_pages"] == data["pool_costs"]["again"]["large_pages"] == 240
+    short = size("--trace", "chats.jsonl", "--no-waterfall", "--force")
+    assert [row["stage"] for row in short["waterfall"]][2:] == ["+ capacity", "+ capacity"]
+    assert short["pool_costs"]["again_reason"] == "not made (--no-waterfall)"
+
+
+@pytest.mark.parametrize("fault", [Fault.REGISTER_DRIVER_ERROR, Fault.POPULATE_NO_MEMORY, Fault.DEVICE_LOST])
+def test_a_step_whose_memory_is_refused_ends_the_search_with_the_last_good_one(
+    fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(geometry: Any, n_slots: int, layout: Any, spec: Any, *, registrar: Any) -> Any:
+        calls: Any = PoolCalls()
+        if n_slots > 200:
+            calls, registrar = with_fault(fault, calls, registrar)
+        return map_pool(geometry, n_slots, layout, spec, registrar=registrar, calls=calls)
+
+    monkeypatch.setattr("hicachectl.tuning.sizing.pool_trials.map_pool", refusing)
+    ran = run("--trace", "chats.jsonl", "--geometry", "tiny-512k")
+    data = ran.json["data"]
+    assert (ran.code, data["ended"]) == (9, "a step failed")
+    assert [(step["pages"], step["state"]) for step in data["steps"]] == [(120, "done"), (240, "failed")]
+    assert "injected" in data["steps"][1]["reason"]
+    assert (data["choice"]["pages"], data["config_host_pages"]) == (240, 120)
+    assert "host_slots: 120" in Path("hicache.yaml").read_text()
+    assert {left["reason"] for left in data["waterfall_left_out"]} == {
+        "direct comes with an accelerator", "the steps ended before: a step failed"
+    }  # fmt: skip
+    assert any(found["code"] == "HC-SIZE-STEP" for found in ran.json["diagnostics"])
+
+
+def test_a_device_that_is_not_there_is_refused_before_any_step() -> None:
+    refused = run("--trace", "chats.jsonl", "--device", "cuda:7")
+    assert refused.code == 2
+    assert "--device" in refused.err
+    assert not Path("state").exists()
+
+
+@pytest.mark.parametrize("kind", ["memfd", "tmpfs"])
+def test_pools_of_another_kind_hit_the_same_and_leave_nothing_on_their_mount(kind: str) -> None:
+    before = set(Path("/dev/shm").iterdir())
+    named = ["--host-memory-path", "/dev/shm/hicache-size-test"] if kind == "tmpfs" else []
+    data = size("--trace", "chats.jsonl", "--host-memory-kind", kind, *named, "--steps", "200,400")
+    assert [step["difference_pages"] for step in data["steps"]] == [0, 0]
+    assert [step["trial"]["made"]["kind"] for step in data["steps"]] == [kind, kind]
+    assert set(Path("/dev/shm").iterdir()) == before
+    assert f'kind: "{kind}"' in Path("hicache.yaml").read_text()
 
 
 def test_run_takes_the_configuration_and_hits_what_the_chosen_step_hit(tmp_path: Path) -> None:
@@ -134,6 +213,21 @@ def test_exclusive_tiers_need_a_smaller_pool_and_its_steps_claim_no_equality() -
     assert run("--trace", "chats.jsonl", "--l2", "both", "--force").code == 2
 
 
+def test_the_answer_is_told_in_pages_on_the_host_a_rank_and_in_each_engines_unit() -> None:
+    data = size(
+        "--trace", "chats.jsonl", "--geometry", "qwen3-8b", "--ranks", "4", "--steps", "none", "--max-bytes", "100GiB"
+    )
+    pages, page = data["choice"]["pages"], data["page_bytes"]
+    assert data["pool"] == {
+        "pages": pages, "page_bytes": page, "n_ranks": 4, "shared": False, "host_bytes": pages * page,
+        "rank_bytes": pages * page // 4,
+    }  # fmt: skip
+    flags = {(flag["engine"], flag["flag"]): float(flag["value"]) for flag in data["flags"]}
+    assert flags["vLLM", "--kv-offloading-size"] == pytest.approx(pages * page / 2**30, abs=0.01)
+    assert flags["SGLang", "--hicache-size"] == math.ceil(pages * page / 4 / 10**9)
+    assert flags["LMCache in-process", "max_local_cpu_size"] == pytest.approx(pages * page / 4 / 10**9, abs=0.01)
+
+
 def test_requests_that_run_take_their_pages_off_l1_and_what_that_does_is_shown() -> None:
     data = size("--trace", "chats.jsonl", "--device-slots", "240", "--concurrency", "10", "--steps", "none")
     assert (data["device_pages"], data["device_pages_held_by_running"]) == (240, 61)
@@ -178,7 +272,13 @@ def test_policies_come_after_capacity_and_are_simulated() -> None:
     first = data["policies"][0]
     assert first["policy"] == "lru, write_through"
     assert first["device_hit_pages"] + first["host_hit_pages"] == data["steps"][1]["measured_hits"]
-    assert len(data["policies"]) == 5
+    assert [one["policy"] for one in data["policies"]] == [
+        "lru, write_through", "fifo, write_through", "lfu, write_through", "slru, write_through",
+        "lru, write_through_selective at 2 hits", "lru, write_through_selective at 2 hits, ghost 6",
+        "lru, write_through_selective at 2 hits, ghost 240", "lru, write_back",
+    ]  # fmt: skip
+    own = size("--trace", "chats.jsonl", "--policies", "--eviction", "priority", "--steps", "none", "--force")
+    assert own["policies"][-1]["policy"] == "priority, write_through"
 
 
 def test_the_report_is_one_page_with_curve_steps_and_choice(tmp_path: Path) -> None:
@@ -284,7 +384,7 @@ def test_the_screen_has_budget_curve_steps_choice_and_flags() -> None:
         env={"COLUMNS": "120"},
     ).out  # fmt: skip
     for word in (
-        "SIZE s-0001",
+        "SIZE    s-0001",
         "BUDGET",
         "CURVE",
         "<- smallest within 1 point",
@@ -314,3 +414,20 @@ def test_the_recorded_conversation_has_the_recorded_plateaus() -> None:
 def test_one_shot_traffic_is_told_not_to_grow_the_pool() -> None:
     data = size("--synthetic", "one-shot", "--page-tokens", "64")
     assert (data["choice"]["bound"], data["choice"]["pages"]) == ("no reuse", 0)
+
+
+def test_a_pool_is_not_sized_on_a_host_that_is_no_longer_as_tune_set_it(desk: Desk) -> None:
+    trace = write_trace(desk.folder / "t.jsonl", conversations(4, 4, 2))
+    line = (
+        "tune", "size", "--trace", str(trace), "--geometry", "tiny-4k", "--steps", "none", "--progress", "none", "-o", "json",
+        "--force", "--write", str(desk.folder / "size.yaml"), "--state-dir", str(desk.folder / "sizes"),
+    )  # fmt: skip
+    desk.make_plan("--only", "thp")
+    assert document(desk.call(*line), "tune-size")["host"] == "nothing of tune is in place on this host"
+    assert desk.call("tune", "apply", "PLAN", "--yes").code == 0
+    assert document(desk.call(*line), "tune-size")["host"] == "as tune set it"
+    desk.host.root.at(f"{THP}/enabled").write_text("always madvise [never]\n")
+    refused = desk.call(*line)
+    assert (refused.code, refused.json["data"]) == (3, None)
+    assert "--anyway" in refused.err
+    assert "differs" in document(desk.call(*line, "--anyway"), "tune-size")["host"]

@@ -315,13 +315,13 @@ def test_the_screen_says_what_was_followed_and_how_new_requests_did(writers: lis
     log.write_text("INFO starting\n")
     writers.append(append_in_new_process("".join(map(log_line, chats(8000))), log))
     ran = call(
-        *SIZE[:-2], "--live", "server.log", "--window", "100", "--progress", "none", "--ascii", "--report", "size.html",
+        *SIZE[:-2], "--live", "server.log", "--window", "300", "--progress", "none", "--ascii", "--report", "size.html",
         env={"COLUMNS": "120"},
     )  # fmt: skip
     assert ran.code == 0, ran.err
     for words in (
         "LIVE    server.log, request-log (file), told from prompts that were asked",
-        "WINDOW  100 requests",
+        "WINDOW  300 requests",
         "OWN CURVE",
         "holds",
     ):

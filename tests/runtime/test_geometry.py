@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from hicachectl.errors import UsageError
-from hicachectl.runtime.geometry import PRESETS, KVGeometry, KVKind, gqa, mla, preset
+from hicachectl.runtime.geometry import DTYPE_BYTES, PRESETS, KVGeometry, KVKind, gqa, mla, preset
 
 
 @pytest.mark.parametrize(
@@ -91,3 +91,24 @@ def test_sizes_that_are_no_whole_number_of_elements_are_refused(
 def test_an_unknown_dtype_is_refused_by_the_builders_too() -> None:
     with pytest.raises(UsageError, match="int4"):
         gqa("g", n_layers=2, n_kv_heads=2, head_dim=4, page_tokens=4, dtype="int4")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "near"),
+    [("bfloat16", "bf16"), ("float8_e4m3fn", "fp8_e4m3"), ("half", "fp16"), ("fp8_e4m", "fp8_e4m3"), ("int4", "int8")],
+)
+def test_an_unknown_dtype_names_the_nearest_and_all_known(dtype: str, near: str) -> None:
+    for make in (lambda: preset("qwen3-8b", 64, dtype), lambda: KVGeometry("g", KVKind.MLA, 1, 8, 1, dtype)):
+        with pytest.raises(UsageError, match=f"dtype '{dtype}' is not known") as caught:
+            make()
+        assert f"did you mean {near}?" in str(caught.value.hint)
+        assert "one of bf16, fp16, fp32, fp8" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_another_dtype_keeps_the_elements_of_a_preset(name: str) -> None:
+    own = preset(name, 16)
+    assert preset(name, 16, "bf16") == own
+    for dtype, width in DTYPE_BYTES.items():
+        other = preset(name, 16, dtype)
+        assert (other.dtype, other.bytes_per_token) == (dtype, own.bytes_per_token * width // 2)

@@ -5,19 +5,29 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_memory import FakeDriver, FakeKernel
 
+from hicachectl.bench_copy_data import copy_costs, copy_details, copy_measures, copy_reasons, method_words
 from hicachectl.bench_data import Setting, bench_result
 from hicachectl.bench_pool_data import METHOD, pool_costs, pool_details, pool_measures, pool_reasons
 from hicachectl.envelope import unexplained_nulls
+from hicachectl.render.bench_copy import draw_copy
 from hicachectl.render.bench_pool import draw_pool
 from hicachectl.render.screen import Screen
+from hicachectl.runtime.cost import LinearCost
+from hicachectl.runtime.geometry import preset
+from hicachectl.runtime.layout import Backend, Layout, compatible
 from hicachectl.runtime.memory.register import NoRegistrar
+from hicachectl.runtime.probes.copy import CopyLines, CopyProbe, CopyRow
+from hicachectl.runtime.probes.copy_times import AgainstPeak, BesideProducts
 from hicachectl.runtime.probes.pool import default_cases, run_pool_probe
+from hicachectl.runtime.transfer.backends import Direction
+from hicachectl.runtime.transfer.groups import layer_groups
 from hicachectl.units import GIB
 
 FOLDER = Path(__file__).parent
@@ -65,8 +75,50 @@ def pool(*, accelerated: bool) -> dict[str, Any]:
     return document
 
 
+def moved(direction: Direction, rate: float, share: float, n_bytes: int) -> AgainstPeak:
+    walls = tuple(n_bytes / rate * part for part in (1.01, 1.0, 0.98))
+    return AgainstPeak(
+        direction, n_bytes, 49, walls, tuple(wall * share for wall in walls), (1.7e-4, 1.6e-4, 1.9e-4), (3.3e-3, 3.9e-3, 3.6e-3),
+        tuple(wall * 0.19 for wall in walls),
+    )  # fmt: skip
+
+
+def copy(*, accelerated: bool) -> dict[str, Any]:
+    geometry, n_pages = (preset("mla-78", 64), 512) if accelerated else (preset("tiny-512k", 512), 32)
+    n_bytes, kind = n_pages * geometry.page_bytes, "cuda" if accelerated else "cpu"
+    scale = 1.0 if accelerated else 0.04
+    rates = {"torch": 0.13, "direct": 0.31, "batch": 0.83, "strided": 0.98, "uva": 0.89, "cpu": 0.7}
+    rows = []
+    for layout in Layout:
+        for backend in Backend:
+            why = compatible(layout, backend, kind)
+            row = CopyRow(layout, backend, refused=why)
+            if why is None:
+                share = rates[backend.value]
+                up, down = (moved(way, 55e9 * share * scale, share, n_bytes) for way in Direction)
+                beside = BesideProducts(Direction.LOAD, (0.046,) * 6, (1.02, 1.04, 1.03), (True, True, accelerated))
+                row = CopyRow(layout, backend, up, down, beside, beside, 256 << 20)
+                if backend is Backend.DIRECT:
+                    row = replace(row, cut="2 of 3 rounds: a load and a backup take 6.1 s")
+            rows.append(row)
+    best = Backend.STRIDED if accelerated else Backend.CPU
+    cost = LinearCost(1.2e-4, 1.82e-11 / scale)
+    lines = [CopyLines(layout, best, cost, cost, 15) for layout in Layout]
+    probe = CopyProbe(geometry, n_pages, layer_groups(geometry.n_layers), 3, 8192, tuple(rows), tuple(lines))
+    measures = copy_measures(probe, accelerated=accelerated)
+    setting = replace(H200 if accelerated else PROCESSOR, method=method_words(accelerated=accelerated))
+    result = bench_result(
+        "copy", setting, measures, copy_costs(probe, measures), copy_details(probe), reasons=copy_reasons(probe, measures)
+    )  # fmt: skip
+    document: dict[str, Any] = {**result.data, "facts": {p: {"reason": f.reason} for p, f in result.facts.items()}}
+    assert unexplained_nulls(document) == []
+    return document
+
+
 DRAWN: dict[str, Callable[[Screen], None]] = {
     "bench-pool": lambda screen: draw_pool(screen, pool(accelerated=True)),
+    "bench-copy": lambda screen: draw_copy(screen, copy(accelerated=True)),
+    "bench-copy-cpu": lambda screen: draw_copy(screen, copy(accelerated=False)),
     "bench-pool-cpu": lambda screen: draw_pool(screen, pool(accelerated=False)),
 }
 

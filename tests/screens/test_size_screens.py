@@ -34,7 +34,10 @@ def failed() -> Any:
     data["steps"][0] |= {"state": "differs", "resumed": True}
     data["choice"]["pages"] = last["pages"]
     data |= {"ended": "a step failed", "waterfall": data["waterfall"][:1]}
-    data["policies"] = [{"policy": "lru, write_back", "hit_rate": 0.3712, "backed_up_pages": 1200}]
+    data["policies"] = [
+        {"policy": "lru, write_through", "hit_rate": 0.3719, "backed_up_pages": 170_899},
+        {"policy": "lru, write_back", "hit_rate": 0.3712, "backed_up_pages": 1200},
+    ]
     return data
 
 
@@ -102,6 +105,7 @@ def test_the_page_has_curve_tiers_steps_and_economics_and_asks_no_network() -> N
         assert word in page
     assert "http" not in page.replace("http-equiv", "")
     assert "default-src &#x27;none&#x27;" in page or "default-src 'none'" in page
+    assert "nothing below L2" in size_page(failed(), "")
     unknown = size_page(DOCUMENT, "")
     assert "The costs are not known" in unknown
     assert "net s/h" not in unknown

@@ -220,7 +220,7 @@ def test_under_prove_a_change_without_gain_is_taken_back_and_the_others_stay(tmp
     seen: list[list[int]] = []
     host = make_host(tmp_path)
 
-    def measure(items: Any, set_on: Any, set_off: Any) -> Gain:
+    def measure(items: Any, set_on: Any, set_off: Any, stop: Any) -> Gain:
         for switch in (set_off, set_on, set_off):
             switch()
             seen.append([host.word(card) & IDO for card in CARDS])

@@ -17,7 +17,7 @@ from hicachectl.errors import Unsupported
 from hicachectl.tuning.apply import ApplyOptions
 from hicachectl.tuning.gain import Judgement, Sample
 from hicachectl.tuning.item import Item
-from hicachectl.tuning.prove import DEFAULT_ROUNDS, PROBES, Prover, interleave
+from hicachectl.tuning.prove import DEFAULT_ROUNDS, Prover, interleave
 
 LOAD = "d2h-concurrent"
 IDO = item("pcie.ido-request", probe=LOAD, min_gain=1.10, max_loss=0.03, ordering=True, subject="0000:b7:00.0")
@@ -35,6 +35,7 @@ class FakeHost:
     """Apply wrote the change and read it back before it is proven."""
     history: list[str] = field(default_factory=list)
     asked_for: list[tuple[Item, ...]] = field(default_factory=list)
+    closed_in: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._chance = random.Random(11)
@@ -56,7 +57,11 @@ class FakeHost:
         return {name: speed * self._chance.gauss(1.0, self.noise) for name in ("0000:b7:00.0", "0000:b8:00.0")}
 
     def prove(self, *wanted: Item, **how: Any) -> Judgement:
-        return Prover({LOAD: lambda: self}, **how).measure(wanted or (IDO,), self.set_on, self.set_off)
+        stop = how.pop("stop", lambda: None)
+        return Prover({LOAD: lambda: self}, **how).measure(wanted or (IDO,), self.set_on, self.set_off, stop)
+
+    def close(self) -> None:
+        self.closed_in.append("on" if self.on else "off")
 
 
 def test_a_change_that_gains_is_kept() -> None:
@@ -115,12 +120,13 @@ def test_a_load_that_fails_in_any_run_ends_with_the_change_off_and_says_why(numb
     found = host.prove()
     assert not found.keep and not host.on
     assert f"failed in run {number}: {error}" in (found.reason or "")
+    assert host.closed_in == ["off"]  # what the load took is given back when the change is off again
 
 
 @pytest.mark.parametrize("after", range(2 * DEFAULT_ROUNDS + 2))
 def test_a_stop_before_any_run_ends_with_the_change_off(after: int) -> None:
     host = FakeHost(effect=2.0)
-    found = host.prove(stop=lambda: len(host.asked_for) >= after)
+    found = host.prove(stop=lambda: "SIGINT" if len(host.asked_for) >= after else None)
     assert not found.keep and not host.on
     assert found.reason == f"stopped after {max(0, after - 1)} of {2 * DEFAULT_ROUNDS + 1} runs"
     assert len(host.asked_for) == after
@@ -141,7 +147,6 @@ def test_a_mistake_in_a_load_is_not_taken_for_a_failed_run() -> None:
 
 
 def test_without_its_load_an_item_is_not_applied_and_the_reason_says_so() -> None:
-    assert dict(PROBES) == {}
     prover = Prover()
     assert "no probe called d2h-concurrent in this build" in (prover.refusal(IDO) or "")
     assert Prover({LOAD: FakeHost}).refusal(IDO) is None
@@ -176,6 +181,8 @@ def test_apply_keeps_what_a_prover_finds_to_gain_and_takes_back_what_it_does_not
         def run(self, items: Sequence[Item]) -> Mapping[str, float]:
             on = all(host.word(card) & IDO_BITS for card in CARDS)
             return {card: 25e9 * (effect if on else 1.0) * chance.gauss(1.0, 0.01) for card in CARDS}
+
+        def close(self) -> None: ...
 
     measure = Prover({LOAD: Load}).measure
     host = make_host(tmp_path, knobs=(ido_knob(probe=LOAD),), measure=measure)

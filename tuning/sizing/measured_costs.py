@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from hicachectl.runtime.replay.driver import ReplayConfig
 from hicachectl.tuning.sizing.economics import Costs
+from hicachectl.tuning.sizing.pool_costs import PoolCosts
 from hicachectl.tuning.sizing.trial import Trial
-from hicachectl.units import GIB
 
 __all__ = ["LIVES_H", "Traffic", "costs_of"]
 
@@ -29,8 +29,13 @@ class Traffic:
     span_s: float
 
 
-def costs_of(trials: Sequence[Trial], base: ReplayConfig, traffic: Traffic) -> tuple[Costs | None, str | None]:
-    """Return the costs, from the largest pool that restored anything; None with the reason where they are not known. Pure."""
+def costs_of(
+    trials: Sequence[Trial], base: ReplayConfig, traffic: Traffic, of_pool: PoolCosts
+) -> tuple[Costs | None, str | None]:
+    """Return the costs: restores of the largest pool that had any, a GiB of pool as all steps have it. Pure.
+
+    None with the reason where they are not known; a pool whose carrying was not measured carries at 0.
+    """
     model, geometry = base.compute.model, base.geometry
     if model is None:
         return None, "whose prefill is modelled is not named (run.compute.model)"
@@ -47,7 +52,8 @@ def costs_of(trials: Sequence[Trial], base: ReplayConfig, traffic: Traffic) -> t
     return Costs(
         prefill_s=base.costs.recompute.request_s(0, mean) / mean,
         restore_s=trial.restore_s_per_token,
-        make_s_per_gib=(trial.fill_s + (trial.register_s or 0.0)) / (trial.n_bytes / GIB),
+        make_s_per_gib=of_pool.make_s_per_gib or 0.0,
         tokens_per_h=traffic.input_tokens / traffic.span_s * 3600,
         lives_h=LIVES_H,
+        carry_s_per_gib_h=of_pool.carry_s_per_gib_h or 0.0,
     ), None

@@ -1,8 +1,8 @@
-"""What the kernel says a pool's mapping holds: resident bytes and huge pages, from /proc/self/smaps.
+"""What the kernel says a pool's mapping holds: resident bytes and huge pages, from /proc/self/smaps; and this process as a whole.
 
 A mapping is up to 4 MiB larger than the pool in it (alignment, never touched). Where it is larger still, because the kernel
 joined neighbours, /proc/self/pagemap says which of the pool's own pages are present (of a large pool: of evenly spaced
-stretches), and how many of them are huge is not known. Sources: Linux Documentation/filesystems/proc.rst, "smaps";
+stretches), and how many of them are huge is not known. Pages of the hugetlb pool are in no Rss, so they are added. Sources: Linux Documentation/filesystems/proc.rst, "smaps";
 Documentation/admin-guide/mm/pagemap.rst, bit 63.
 """
 
@@ -13,9 +13,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from hicachectl.tuning.host.kernel_text import status_fields
 from hicachectl.tuning.host.root import HostRoot
 
-__all__ = ["PoolMemory", "pool_memory", "read_pool_memory"]
+__all__ = ["PoolMemory", "pool_memory", "read_pool_memory", "read_process_bytes"]
 
 _SLACK_BYTES = 4 << 20
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -43,6 +44,13 @@ def read_pool_memory(root: HostRoot, address: int, n_bytes: int) -> PoolMemory:
         return found
     share = _present_share(root.at("/proc/self/pagemap"), address, n_bytes)
     return found if share is None else PoolMemory(round(share * n_bytes), None, found.reason)
+
+
+def read_process_bytes(root: HostRoot) -> int | None:
+    """Read the resident bytes of this process, shared memory and pages of the hugetlb pool in them; None where they cannot be read."""
+    status = root.text("/proc/self/status").then(status_fields).value or {}
+    sizes = [status[name].removesuffix(" kB") for name in ("VmRSS", "HugetlbPages") if name in status]
+    return sum(int(size) << 10 for size in sizes) if "VmRSS" in status else None
 
 
 def _present_share(path: Path, address: int, n_bytes: int) -> float | None:
@@ -81,6 +89,9 @@ def pool_memory(smaps: str, address: int, n_bytes: int) -> PoolMemory:
             resident += int(field[2]) << 10
         elif field and field[1] in ("AnonHugePages", "ShmemPmdMapped", "FilePmdMapped"):
             huge += int(field[2]) << 10
+        elif field and field[1] in ("Private_Hugetlb", "Shared_Hugetlb"):
+            huge += int(field[2]) << 10
+            resident += int(field[2]) << 10
     if not covered:
         return PoolMemory(None, None, f"no mapping at {address:#x}")
     if extra > _SLACK_BYTES:

@@ -22,6 +22,7 @@ from hicachectl.tuning.sizing.levels import Levels
 from hicachectl.tuning.sizing.paged import paged
 from hicachectl.tuning.sizing.plateau import Choice, Limits, choose
 from hicachectl.tuning.sizing.restorable import paying_hits
+from hicachectl.tuning.sizing.sampling import SAMPLE_ABOVE
 from hicachectl.tuning.sizing.step_rules import sizes_to_try
 from hicachectl.tuning.sizing.window import Definition, window_of
 
@@ -105,10 +106,10 @@ def predict(
 
     `concurrency` requests running at a time hold their pages in L1, which is as much smaller for the others; `exclusive`:
     L2 holds nothing that L1 holds; `storage_pages` of L3 below (None: without a limit) need host pages to read into.
-    `steps` None: half the chosen size, it, and twice it. Raises UsageError as `window_of` does, CapacityError when one
-    request does not fit.
+    `steps` None: half the chosen size, it, and twice it. Raises UsageError as `window_of` does and for more references than can be kept, CapacityError when one request does not fit.
     """
     geometry = base.geometry
+    _require_holdable(info, geometry.page_tokens, base.limit)
     requests = paged(islice(trace, base.limit), info, geometry.page_tokens)
     whole = window_of(requests, geometry.page_tokens)
     plateau_d1 = curve_of(whole).smallest_within(points)
@@ -148,6 +149,18 @@ def predict(
         curve, sure, levels, limits, choice, sizes, device_pages, longest_pages, window.n_requests, tokens, plateau_d1, busy,
         concurrency, storage_pages, runs, geometry.page_tokens,
     )  # fmt: skip
+
+
+def _require_holdable(info: TraceInfo, page_tokens: int, limit: int | None) -> None:
+    """Refuse a trace whose page references are too many to keep; a curve alone could be sampled, steps cannot."""
+    n = info.total_input_tokens // page_tokens
+    if limit is None and n > SAMPLE_ABOVE:
+        raise UsageError(
+            f"{n} page references, at most {SAMPLE_ABOVE} are kept",
+            where=info.path,
+            why="every step replays all of them and is held to the exact curve",
+            hint="give --limit or a larger --page-tokens; trace curve samples a trace of any length",
+        )
 
 
 def _pages(tokens: float, page_tokens: int) -> int:

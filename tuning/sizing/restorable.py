@@ -9,14 +9,19 @@ one jump and a ramp for each request, which the runs hold already.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from hicachectl.runtime.cost import RecomputeCost
+from hicachectl.runtime.least_squares import nonnegative_least_squares
+from hicachectl.runtime.probes.break_even import crossing
 from hicachectl.tuning.sizing.extents import Runs
 from hicachectl.tuning.sizing.window import Counts
 
-__all__ = ["crossover_tokens", "paying_hits"]
+__all__ = ["crossover_tokens", "paying_hits", "restore_line"]
+
+_LEAST_SAMPLES = 10
 
 
 def paying_hits(runs: Runs, device_pages: int, crossover_pages: int, size: int) -> Counts:
@@ -50,6 +55,25 @@ def _restored_before(length: Counts, request: Counts) -> Counts:
     return np.asarray(starts - np.repeat(starts[heads], np.diff(np.append(heads, len(request)))), np.int64)
 
 
+def restore_line(tokens: Sequence[int], wait_s: Sequence[float]) -> tuple[float, float] | None:
+    """Fit `fixed + slope n` seconds to measured restores of n tokens: least squares of relative errors, both >= 0. Pure.
+
+    None where fewer than ten restores of at least two lengths were measured.
+
+    >>> fixed_s, per_token_s = restore_line([512, 1024] * 5, [0.0611, 0.0622] * 5)
+    >>> round(fixed_s, 6), round(per_token_s * 512, 6)
+    (0.06, 0.0011)
+    """
+    seconds = np.asarray(wait_s, np.float64)
+    n = np.asarray(tokens, np.float64)[seconds > 0]
+    seconds = seconds[seconds > 0]
+    if len(n) < _LEAST_SAMPLES or len(np.unique(n)) < 2:
+        return None
+    columns = np.stack((np.ones_like(n), n), axis=1) / seconds[:, None]
+    fixed_s, per_token_s = nonnegative_least_squares(columns, np.ones_like(n))
+    return float(fixed_s), float(per_token_s)
+
+
 def crossover_tokens(recompute: RecomputeCost, fixed_s: float, per_token_s: float) -> int | None:
     """Return the fewest tokens whose restore is cheaper than computing them at the front of a request; None: never. Pure.
 
@@ -58,16 +82,5 @@ def crossover_tokens(recompute: RecomputeCost, fixed_s: float, per_token_s: floa
     >>> crossover_tokens(RecomputeCost(0.0, 28.4e-6, 0.0), 0.0441, 13.539e-6)  # docs/facts.md#kunlun-break-even: about 3,000
     2968
     """
-    slope, bend = recompute.b_s - per_token_s, recompute.c_s
-    if fixed_s <= 0 and (slope > 0 or (slope == 0 and bend > 0)):
-        return 1
-    if bend > 0:
-        root = (-slope + math.sqrt(slope * slope + 4 * bend * fixed_s)) / (2 * bend)
-    elif slope > 0:
-        root = fixed_s / slope
-    else:
-        return None
-    n = max(1, math.floor(root))
-    while recompute.skipped_s(0, n) <= fixed_s + per_token_s * n:
-        n += 1
-    return n
+    at = crossing(fixed_s, per_token_s, recompute.b_s, recompute.c_s)
+    return None if at is None else math.floor(at) + 1

@@ -19,7 +19,7 @@ from hicachectl.runtime.replay.record import Recorder
 from hicachectl.runtime.replay.request import Trace, TraceInfo
 from hicachectl.runtime.write_policy import WritePolicy
 
-__all__ = ["Policy", "Simulated", "simulate"]
+__all__ = ["Policy", "Simulated", "policies_to_compare", "simulate"]
 
 _NO_COMPUTE = RecomputeCost(0.0, 0.0, 0.0)
 
@@ -34,8 +34,27 @@ class Policy:
     ghost_pages: int = 0
 
     def __str__(self) -> str:
+        hits = f" at {self.selective_hits} hits" if self.write_policy is WritePolicy.WRITE_THROUGH_SELECTIVE else ""
         ghost = f", ghost {self.ghost_pages}" if self.ghost_pages else ""
-        return f"{self.eviction.value}, {self.write_policy.value}{ghost}"
+        return f"{self.eviction.value}, {self.write_policy.value}{hits}{ghost}"
+
+
+def policies_to_compare(own: Policy, *, device_pages: int, host_pages: int) -> tuple[Policy, ...]:
+    """Return what is compared at a size: the curve's own policy first, then every order, when to copy, and the ghost window. Pure.
+
+    `own` is the configured one, added where it is none of them. The ghost window is tried as long as L1, and as long as L2.
+    """
+    selective = WritePolicy.WRITE_THROUGH_SELECTIVE
+    found = [
+        Policy(),
+        Policy(eviction=Eviction.FIFO),
+        Policy(eviction=Eviction.LFU),
+        Policy(eviction=Eviction.SLRU),
+        Policy(write_policy=selective),
+        *(Policy(write_policy=selective, ghost_pages=pages) for pages in sorted({device_pages, host_pages})),
+        Policy(write_policy=WritePolicy.WRITE_BACK),
+    ]
+    return tuple(found if own in found else [*found, own])
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +68,14 @@ class Simulated:
     backed_up_pages: int
 
     @property
+    def hit_pages(self) -> int:
+        """Pages hit in either tier. Pure."""
+        return self.device_hit_pages + self.host_hit_pages
+
+    @property
     def rate(self) -> float:
         """Hits of both tiers over whole pages, 0 to 1. Pure."""
-        return (self.device_hit_pages + self.host_hit_pages) / self.total_pages if self.total_pages else 0.0
+        return self.hit_pages / self.total_pages if self.total_pages else 0.0
 
 
 def simulate(

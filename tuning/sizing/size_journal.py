@@ -4,6 +4,7 @@
     {"kind": "step", "pages": 50092}                 about to be tried
     {"kind": "done", "pages": 50092, "trial": {...}}
     {"kind": "end", "ended": "plateau confirmed"}
+    {"kind": "stage", "name": "copy backend", "trial": {...}}   a replay beside the steps
 
 Pools are memory of the process alone, so a killed run leaves this folder and nothing else.
 """
@@ -28,7 +29,10 @@ JOURNAL_FILE = "steps.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class SizeRecords:
-    """A journal read back: what was asked, the trials that were finished, the step that was cut short, and how it ended."""
+    """A journal read back: what was asked, the trials that were finished, the step that was cut short, and how it ended.
+
+    `stages` are the finished replays beside the steps, by name.
+    """
 
     id: str
     folder: Path
@@ -36,6 +40,7 @@ class SizeRecords:
     done: dict[int, dict[str, Any]]
     cut: int | None
     ended: str | None
+    stages: dict[str, dict[str, Any]]
 
 
 class SizeJournal:
@@ -111,10 +116,12 @@ def read_size_journal(state: Path, run_id: str | None = None) -> SizeRecords:
             f"{chosen} was killed before its first record", where=str(state / chosen), hint="start a new one"
         )
     done = {record["pages"]: record["trial"] for record in records if record["kind"] == "done"}
-    begun = [record["pages"] for record in records if record["kind"] == "step"]
-    ended = records[-1]["ended"] if records[-1]["kind"] == "end" else None
+    stages = {record["name"]: record["trial"] for record in records if record["kind"] == "stage"}
+    steps = [record for record in records if record["kind"] in ("step", "done", "failed", "end")]
+    ended = steps[-1]["ended"] if steps and steps[-1]["kind"] == "end" else None
+    begun = [record["pages"] for record in steps if record["kind"] == "step"]
     cut = next((pages for pages in reversed(begun) if pages not in done), None) if ended is None else None
-    return SizeRecords(chosen, state / chosen, records[0]["asked"], done, cut, ended)
+    return SizeRecords(chosen, state / chosen, records[0]["asked"], done, cut, ended, stages)
 
 
 def _number(name: str) -> int:

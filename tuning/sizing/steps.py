@@ -12,7 +12,9 @@ from time import monotonic
 from typing import Any
 
 from hicachectl.errors import CapacityError, HostError
+from hicachectl.tuning.sizing.pool_made import MadeStep, PoolMade
 from hicachectl.tuning.sizing.pool_memory import PoolMemory
+from hicachectl.tuning.sizing.restores import Restores
 from hicachectl.tuning.sizing.size_journal import SizeJournal
 from hicachectl.tuning.sizing.step_rules import Ended, Tried, ended
 from hicachectl.tuning.sizing.trial import Trial
@@ -120,5 +122,14 @@ def climb(
 
 def trial_of(recorded: dict[str, Any]) -> Trial:
     """Read a trial back from its record. Pure."""
-    memory = recorded["memory"]
-    return Trial(**{**recorded, "memory": None if memory is None else PoolMemory(**memory)})
+    memory, made = recorded["memory"], recorded["made"]
+    return Trial(
+        **{
+            **recorded,
+            "memory": None if memory is None else PoolMemory(**memory),
+            "made": None
+            if made is None
+            else PoolMade(**{**made, "steps": tuple(MadeStep(**s) for s in made["steps"])}),
+            "restores": Restores(**{name: tuple(values) for name, values in recorded["restores"].items()}),
+        }
+    )

@@ -1,49 +1,46 @@
-"""One step: a real host pool of a size, every page of it touched (and registered, where there is a device), and the trace through it.
+"""One step: a real host pool of a size by the memory contract, and the trace through it.
 
-A step counts only when its memory is there: the resident size of the mapping is read back and compared with slots times
-page bytes. What it changes is memory of this process, given back before it returns, whatever happens.
+The pool is made as an engine's would be: placed, advised, populated, looked at, and registered with the accelerator's driver
+where there is one; a registration that is refused is the step's failure. A step counts only when its memory is there: the
+resident size of the mapping is read back after the replay and compared with slots times page bytes. What a step changes is
+memory of this process, given back before it returns, whatever happens.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
-import numpy as np
-import numpy.typing as npt
-
+from hicachectl.runtime.cost import CostModel
+from hicachectl.runtime.memory.host_pool import MakeHost, map_pool
+from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.replay.driver import Replay, ReplayConfig, Stop
 from hicachectl.runtime.replay.record import Recorder
 from hicachectl.runtime.replay.report import ReplayReport, make_report
 from hicachectl.runtime.replay.request import Trace, TraceInfo
 from hicachectl.tuning.host.memory import read_memory
 from hicachectl.tuning.host.root import HostRoot
-from hicachectl.tuning.sizing.pool_memory import PoolMemory, read_pool_memory
+from hicachectl.tuning.sizing.pool_made import PoolMade, pool_made
+from hicachectl.tuning.sizing.pool_memory import PoolMemory, read_pool_memory, read_process_bytes
+from hicachectl.tuning.sizing.restores import Restores, restores_of
 
-__all__ = ["RESIDENT", "Registered", "Trial", "not_registered", "touch", "try_pool"]
+__all__ = ["RESIDENT", "Trial", "try_pool"]
 
-Bytes = npt.NDArray[np.uint8]
 RESIDENT = 0.99
 """Share of a pool that must be resident for its step to count."""
-_TOUCH_BYTES = 4096
 COUNTERS = ("thp_fault_alloc", "thp_fault_fallback", "compact_stall", "compact_fail", "compact_success")
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """What registering a pool with the device driver took; None with the reason where nothing was registered."""
-
-    seconds: float | None
-    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
     """What one pool did. Hits are pages of `total_pages` whole ones; times in seconds; None has its reason in `reasons`.
 
-    `prefill_s_per_token` is modelled, everything else measured. `memory` is None without a host pool.
+    `prefill_s_per_token` is modelled, everything else measured. `made` and `memory` are None without a host pool; `memory`
+    is what was resident when the replay was over, `process_bytes` how much the resident size of this process grew while
+    the pool was made. `restores` are the samples behind the comparison of steps.
     """
 
     host_pages: int
@@ -52,13 +49,21 @@ class Trial:
     device_hit_pages: int
     host_hit_pages: int
     restored_pages: int
+    verified_pages: int
     dropped_pages: int
     failures: dict[str, int]
+    device: str
+    layout: str
+    backend: str
+    backend_reason: str | None
     fill_s: float
     register_s: float | None
+    made: PoolMade | None
     memory: PoolMemory | None
+    process_bytes: int | None
     restore_bytes_per_s: float | None
     restore_s_per_token: float | None
+    restore_p50_s: float | None
     restore_p99_s: float | None
     ttft_mean_s: float | None
     ttft_device_only_mean_s: float | None
@@ -66,6 +71,7 @@ class Trial:
     replay_s: float
     counters: dict[str, int | None]
     reasons: dict[str, str]
+    restores: Restores = field(default_factory=Restores)
 
     @property
     def hit_pages(self) -> int:
@@ -84,16 +90,6 @@ class Trial:
         return rss is None or rss >= RESIDENT * self.n_bytes
 
 
-def touch(pool: Bytes) -> None:
-    """Write a zero to every small page of a pool, so that the kernel has to give it. Changes the pool."""
-    pool.reshape(-1)[::_TOUCH_BYTES] = 0
-
-
-def not_registered(_: Bytes) -> Registered:
-    """Register nothing: the cpu device copies from any memory. Pure."""
-    return Registered(None, "no device: nothing to register")
-
-
 def try_pool(
     trace: Trace,
     info: TraceInfo,
@@ -101,81 +97,122 @@ def try_pool(
     host_pages: int,
     *,
     root: HostRoot,
-    populate: Callable[[Bytes], None] = touch,
-    register: Callable[[Bytes], Registered] = not_registered,
+    make_host: MakeHost = map_pool,
     progress: Callable[[Recorder], None] | None = None,
     clock: Callable[[], float] = perf_counter,
 ) -> Trial:
-    """Replay the trace through a host pool of `host_pages` (0: L1 alone), all else as in `base`.
+    """Replay the trace through a host pool of `host_pages` (0: L1 alone), all else as in `base`, its cost model learning anew.
 
-    Takes the pool's memory and gives it back. `populate` and `register` are what makes the memory there and known to a
-    device; `root` is read for the kernel's counters. Raises CapacityError when the memory is refused, PageMismatch for a
-    wrong byte.
+    Takes the pool's memory and gives it back; a pool that is to be registered must be. `make_host` makes it (the seam for
+    faults), `root` is read for the kernel's counters. Raises CapacityError when memory is refused, HostError when its
+    registration is, Vanished when the device is gone, PageMismatch for a wrong byte.
     """
-    before = _counters(root)
-    with Replay(trace, replace(base, host_slots=host_pages, storage_path=None), info=info) as replay:
-        started = clock()
-        registered, memory = Registered(None, "no host pool"), None
-        filled = started
-        if replay.host_pool is not None:
-            pool = replay.host_pool.array
-            populate(pool)
-            filled = clock()
-            registered = register(pool)
-            memory = read_pool_memory(root, pool.ctypes.data, pool.nbytes)
-            del pool
-        began = clock()
-        stop = replay.run(progress)
-        took = clock() - began
-        assert stop in (Stop.COMPLETE, Stop.LIMIT)
-        report = make_report(replay, stop)
-        del replay  # its pools are gone when nobody holds a view of them: before the next, larger one is made
-    gc.collect()
+    config = replace(
+        base, host_slots=host_pages, storage_path=None, costs=CostModel(base.costs.recompute, margin=base.costs.margin),
+        host_memory=_unnamed(replace(base.host_memory, must_register=True)),
+    )  # fmt: skip
+    before, rss_before = _counters(root), read_process_bytes(root)
+    try:
+        with Replay(trace, config, info=info, make_host=make_host) as replay:
+            rss_after = read_process_bytes(root)
+            began = clock()
+            stop = replay.run(progress)
+            took = clock() - began
+            assert stop in (Stop.COMPLETE, Stop.LIMIT)
+            report = make_report(replay, stop)
+            made, memory = None, None
+            if replay.host_pool is not None:
+                pool = replay.host_pool.array
+                made = pool_made(replay.host_pool.report)
+                memory = read_pool_memory(root, pool.ctypes.data, pool.nbytes)
+                del pool
+            column = replay.recorder.column
+            restores = restores_of(column("restored_host"), column("restore_wait_s"))
+            backend_reason = replay.backend_reason
+            del (
+                replay,
+                column,
+            )  # its pools are gone when nobody holds a view of them: before the next, larger one is made
+    finally:
+        gc.collect()
     after = _counters(root)
-    counters = {name: _grown(before[name], after[name]) for name in COUNTERS}
-    return _trial(report, host_pages, filled - started, registered, memory, took, counters)
+    return _trial(
+        report, made, memory, backend_reason, restores, took,
+        process_bytes=_grown(rss_before, rss_after),
+        counters={name: _grown(before[name], after[name]) for name in COUNTERS},
+    )  # fmt: skip
+
+
+def _unnamed(spec: MappingSpec) -> MappingSpec:
+    """A file of a trial has no name, so that a killed run leaves none on its mount: of a named one, its folder. Pure."""
+    if not spec.named or spec.path is None:
+        return spec
+    return replace(spec, path=os.path.dirname(spec.path) or ".", named=False)
 
 
 def _trial(
-    report: ReplayReport, host_pages: int, fill_s: float, registered: Registered, memory: PoolMemory | None, took_s: float,
-    counters: dict[str, int | None],
+    report: ReplayReport, made: PoolMade | None, memory: PoolMemory | None, backend_reason: str | None, restores: Restores,
+    took_s: float, *, process_bytes: int | None, counters: dict[str, int | None],
 ) -> Trial:  # fmt: skip
-    reads = report.paths.get("host_to_device")
-    tokens = report.pages_restored_by_tier.host * report.pools.page_tokens
-    wait_s = report.restore_wait.mean_s * report.restore_wait.n if report.restore_wait.mean_s is not None else 0.0
-    reasons = {f"counters/{name}": "not read" for name, value in counters.items() if value is None}
-    if registered.seconds is None:
-        reasons["register_s"] = registered.reason or "not registered"
-    if memory is None:
-        reasons["memory"] = "no host pool"
-    if not tokens:
-        reasons |= dict.fromkeys(("restore_s_per_token",), "nothing was restored")
+    reads, waits, pools = report.paths.get("host_to_device"), report.restore_wait, report.pools
+    tokens = report.pages_restored_by_tier.host * pools.page_tokens
+    wait_s = waits.mean_s * waits.n if waits.mean_s is not None else 0.0
+    is_registered = made is not None and made.registered_bytes > 0
     trial = Trial(
-        host_pages=host_pages,
-        n_bytes=report.pools.host_bytes,
+        host_pages=pools.host_slots,
+        n_bytes=pools.host_bytes,
         total_pages=report.pages_total,
         device_hit_pages=report.pages_hit_by_tier.device,
         host_hit_pages=report.pages_hit_by_tier.host,
         restored_pages=report.pages_restored,
+        verified_pages=report.pages_verified,
         dropped_pages=report.dropped_pages,
         failures=dict(report.failures_by_reason),
-        fill_s=fill_s,
-        register_s=registered.seconds,
+        device=pools.device,
+        layout=pools.layout,
+        backend=pools.backend,
+        backend_reason=backend_reason,
+        fill_s=0.0 if made is None else made.seconds("populate"),
+        register_s=made.seconds("register") if made is not None and is_registered else None,
+        made=made,
         memory=memory,
+        process_bytes=process_bytes,
         restore_bytes_per_s=reads.bytes_per_s if reads is not None else None,
         restore_s_per_token=wait_s / tokens if tokens else None,
-        restore_p99_s=report.restore_wait.p99_s,
+        restore_p50_s=waits.p50_s,
+        restore_p99_s=waits.p99_s,
         ttft_mean_s=report.ttft_modelled.mean_s,
         ttft_device_only_mean_s=report.ttft_modelled_device_only.mean_s,
         net_gain_s=report.gain.net_s,
         replay_s=took_s,
         counters=counters,
-        reasons=reasons,
+        reasons={},
+        restores=restores,
     )
-    for name in ("restore_bytes_per_s", "restore_p99_s", "ttft_mean_s", "ttft_device_only_mean_s"):
-        if getattr(trial, name) is None:
-            reasons[name] = "nothing was restored" if name.startswith("restore") else "no request"
-    return trial
+    return replace(trial, reasons=_reasons(trial))
+
+
+def _reasons(trial: Trial) -> dict[str, str]:
+    """Say of every null of a trial why it is one. Pure."""
+    of_pool = "no host pool"
+    why = {
+        "register_s": of_pool if trial.made is None else trial.made.words("register").removeprefix("skipped: "),
+        "made": of_pool, "memory": of_pool, "process_bytes": "/proc/self/status could not be read",
+        "backend_reason": "nothing is copied without a host pool", "ttft_mean_s": "no request",
+        "ttft_device_only_mean_s": "no request",
+    }  # fmt: skip
+    why |= dict.fromkeys(
+        ("restore_bytes_per_s", "restore_s_per_token", "restore_p50_s", "restore_p99_s"), "nothing was restored"
+    )
+    reasons = {name: reason for name, reason in why.items() if getattr(trial, name) is None}
+    reasons |= {f"counters/{name}": "not read" for name, value in trial.counters.items() if value is None}
+    if trial.made is not None:
+        of_made = {
+            "placement": "no placement asked", "huge_share": trial.made.words("verify"),
+            "resident_bytes": trial.made.words("verify"), "registered_with": trial.made.words("register"),
+        }  # fmt: skip
+        reasons |= {f"made/{name}": text for name, text in of_made.items() if getattr(trial.made, name) is None}
+    return reasons
 
 
 def _grown(before: int | None, after: int | None) -> int | None:

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from hicachectl.errors import InvariantBroken, UsageError
-from hicachectl.runtime.geometry import preset
-from hicachectl.runtime.memory.device_pool import DevicePool, require_slots
+from hicachectl.runtime.geometry import DTYPE_BYTES, KVGeometry, KVKind, preset
+from hicachectl.runtime.memory.device_pool import DevicePool, element_type, require_slots
 
 GEOMETRY = preset("tiny-4k", 4)
 
@@ -59,3 +59,19 @@ def test_slots_outside_the_pool_are_named_before_they_become_addresses() -> None
         require_slots(np.array([8], dtype=np.int32), 8, "here")
     with pytest.raises(InvariantBroken, match="int64"):
         require_slots(np.array([1]), 8, "here")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("dtype", "width"), DTYPE_BYTES.items())
+def test_the_pool_is_seen_as_its_elements_without_a_copy(dtype: str, width: int) -> None:
+    pool = DevicePool(KVGeometry("g", KVKind.GQA, 2, 3 * width, 5, dtype), 4)
+    seen, missing = pool.elements()
+    assert missing is None
+    assert seen.shape == (4, 4, 15)
+    assert seen.element_size() == width
+    pool.tensor[1, 2, 0] = 77
+    assert seen.view(torch.uint8)[1, 2, 0] == 77
+
+
+def test_a_torch_without_the_type_shows_bytes_and_says_so() -> None:
+    assert element_type("fp8", object()) == (torch.uint8, "this torch has no float8_e4m3fn: elements are seen as bytes")
+    assert set(DTYPE_BYTES) == {dtype for dtype in DTYPE_BYTES if element_type(dtype)[0].itemsize == DTYPE_BYTES[dtype]}

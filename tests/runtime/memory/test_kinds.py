@@ -94,10 +94,11 @@ def test_a_touch_populates_and_writes_zeros() -> None:
 
 
 def test_a_file_that_cannot_be_made_long_leaves_no_name() -> None:
-    path = f"/dev/shm/hicachectl-long-{os.getpid()}"
+    before, open_before = os.listdir("/dev/shm"), os.listdir("/proc/self/fd")
     with pytest.raises(OSError, match="Invalid argument"):
-        PoolCalls().file(path, -1, named=True)
-    assert not os.path.exists(path)
+        PoolCalls().file("/dev/shm", -1)
+    assert os.listdir("/dev/shm") == before
+    assert os.listdir("/proc/self/fd") == open_before
 
 
 @pytest.mark.parametrize(

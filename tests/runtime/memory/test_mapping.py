@@ -133,7 +133,7 @@ def test_a_file_its_mount_has_no_room_for_is_refused_before_a_page_is_touched() 
     kernel.free = MIB
     with pytest.raises(CapacityError) as caught:
         made(kernel, MappingSpec(kind=Kind.TMPFS, path="/dev/shm/pool", named=True))
-    assert caught.value.terms == (("file bytes", 5 * MIB), ("bytes left on the mount", MIB))
+    assert caught.value.terms == (("file bytes", 5 * MIB + 4096), ("bytes left on the mount", MIB))
     assert "populate" not in kernel.calls
     assert kernel.holds_nothing
 
@@ -352,7 +352,7 @@ def test_memory_that_ends_while_populating_is_an_error_with_what_was_touched_and
 
 
 CALLS = ["reserve", "place", "bind", "policy_of", "advise 14", "advise 10", "populate", "touch", "nodes_of",
-         "shared_memory", "file", "free_bytes", "read /proc/self/smaps", "read /proc/self/status", "register", "prepare"]  # fmt: skip
+         "shared_memory", "file", "own", "write", "name", "free_bytes", "read /proc/self/smaps", "read /proc/self/status", "register", "prepare"]  # fmt: skip
 
 
 @settings(max_examples=300, deadline=None)

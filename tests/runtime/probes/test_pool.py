@@ -8,7 +8,7 @@ import os
 import pytest
 from fake_memory import MIB, FakeDriver, FakeKernel
 
-from hicachectl.errors import CapacityError, UsageError
+from hicachectl.errors import CapacityError, ExitCode, UsageError
 from hicachectl.runtime.memory.kinds import Kind
 from hicachectl.runtime.memory.register import NoRegistrar, Refusal
 from hicachectl.runtime.memory.spec import MappingSpec
@@ -93,6 +93,7 @@ def test_a_case_that_is_refused_ends_with_its_reason_and_the_others_go_on() -> N
     probe = run_pool_probe(MIB, cases, rounds=2, registrar=FakeDriver(), calls=kernel, baseline_reason="no torch")
     assert [len(row.samples) for row in probe.rows] == [2, 0, 0]
     assert "memfd_create: ENOSYS" in (probe.rows[1].refused or "")
+    assert [row.refused_code for row in probe.rows] == [None, ExitCode.UNSUPPORTED, None]
     assert probe.rows[2].refused == "not here"
     assert probe.rows[1].total_s is None
     assert probe.times_faster(probe.rows[0]) is None
@@ -137,6 +138,15 @@ def test_the_usual_cases_try_hugetlb_and_a_tmpfs_only_when_asked() -> None:
                      "memfd huge, 1 thread", "memfd huge, 4 threads"]  # fmt: skip
     more = [case.spec.kind for case in default_cases((1,), tmpfs="/dev/shm", hugetlb=True)]
     assert more[-2:] == [Kind.TMPFS, Kind.HUGETLB]
+
+
+def test_where_time_is_over_nothing_more_begins_and_what_ran_is_kept() -> None:
+    looks = iter([True, True, False, False])
+    probe = run_pool_probe(
+        MIB, CASES, rounds=2, registrar=NoRegistrar("x"), calls=FakeKernel(), go_on=lambda: next(looks)
+    )
+    assert [len(row.samples) for row in probe.rows] == [1, 1]
+    assert [row.refused for row in probe.rows] == [None, None]
 
 
 def test_a_probe_of_nothing_is_refused() -> None:

@@ -21,7 +21,7 @@ from hicachectl.tuning.sizing.extents import runs_of
 from hicachectl.tuning.sizing.fifo import fifo_hits
 from hicachectl.tuning.sizing.opt import opt_hits
 from hicachectl.tuning.sizing.sampling import sampled_curve
-from hicachectl.tuning.sizing.simulate import Policy, simulate
+from hicachectl.tuning.sizing.simulate import Policy, policies_to_compare, simulate
 from hicachectl.tuning.sizing.window import Definition, window_of
 
 D1, D2 = Definition.D1, Definition.D2
@@ -140,4 +140,53 @@ def test_the_runtime_simulated_with_lru_hits_as_the_curve_says_and_a_lazy_policy
         for policy in (WritePolicy.WRITE_THROUGH, WritePolicy.WRITE_THROUGH_SELECTIVE)
     )
     assert (eager.backed_up_pages, lazy.backed_up_pages) == (24, 0)
-    assert str(lazy.policy) == "lfu, write_through_selective, ghost 64"
+    assert str(lazy.policy) == "lfu, write_through_selective at 2 hits, ghost 64"
+
+
+def test_a_ghost_window_as_long_as_the_way_back_copies_what_returns_and_a_shorter_one_does_not(
+    tmp_path: FilePath,
+) -> None:
+    # 6 chats of 4 pages in turn: between two turns of one 20 other pages pass through an L1 of 4
+    trace = open_trace(write_trace(tmp_path / "turns.jsonl", conversations(6, 4, 3)))
+
+    def found(ghost_pages: int) -> tuple[int, int]:
+        policy = Policy(write_policy=WritePolicy.WRITE_THROUGH_SELECTIVE, ghost_pages=ghost_pages)
+        one = simulate(trace, policy, page_tokens=512, device_pages=4, host_pages=24)
+        return one.hit_pages, one.backed_up_pages
+
+    assert found(0) == found(8) == (0, 0)
+    assert found(24) == (24, 24)
+    through = simulate(trace, Policy(), page_tokens=512, device_pages=4, host_pages=24)
+    assert (through.hit_pages, through.backed_up_pages) == (48, 24)
+
+
+def test_the_curves_policy_is_compared_with_every_order_and_the_configured_one() -> None:
+    compared = policies_to_compare(Policy(), device_pages=4, host_pages=24)
+    assert compared[0] == Policy()
+    assert {policy.eviction for policy in compared} == {Eviction.LRU, Eviction.FIFO, Eviction.LFU, Eviction.SLRU}
+    assert {policy.write_policy for policy in compared} == set(WritePolicy)
+    assert {policy.ghost_pages for policy in compared} == {0, 4, 24}
+    own = Policy(Eviction.PRIORITY, WritePolicy.WRITE_BACK)
+    assert policies_to_compare(own, device_pages=4, host_pages=24) == (*compared, own)
+    assert len(set(policies_to_compare(Policy(), device_pages=24, host_pages=24))) == 7
+
+
+def test_orders_of_eviction_hit_what_a_cache_stepped_by_the_same_order_hits(tmp_path: FilePath) -> None:
+    rows = [
+        [0, 1, 2, 3],
+        [0, 1, 2, 3],
+        [0, 1, 2, 3],
+        [10, 11, 12, 13],
+        [20, 21, 22, 23],
+        [30, 31, 32, 33],
+        [0, 1, 2, 3],
+        [10, 11, 12, 13],
+    ]
+    trace = open_trace(write_trace(tmp_path / "orders.jsonl", rows))
+
+    def hits(eviction: Eviction) -> int:
+        return simulate(trace, Policy(eviction), page_tokens=512, device_pages=4, host_pages=8).hit_pages
+
+    # LRU keeps the last two chats, LFU the one that came back: by hand
+    assert hits(Eviction.LRU) == 8
+    assert hits(Eviction.LFU) == 12

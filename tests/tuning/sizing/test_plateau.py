@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,9 +10,11 @@ from shared_data import shared_path
 from hicachectl.errors import CapacityError, UsageError
 from hicachectl.runtime.replay.workload import open_trace
 from hicachectl.tuning.sizing.curve import curve_of
-from hicachectl.tuning.sizing.economics import Costs, payback_h
+from hicachectl.tuning.sizing.economics import Costs, payback_h, saved_s_per_h
+from hicachectl.tuning.sizing.extents import runs_of
 from hicachectl.tuning.sizing.levels import Levels
 from hicachectl.tuning.sizing.plateau import Bound, Limits, Rule, choose
+from hicachectl.tuning.sizing.restorable import paying_hits
 from hicachectl.tuning.sizing.window import window_of
 from hicachectl.units import GIB
 
@@ -173,7 +176,9 @@ def test_a_restore_that_costs_as_much_as_computing_earns_nothing() -> None:
 @pytest.mark.shared
 def test_payback_of_each_doubling_is_the_one_worked_by_hand() -> None:
     opened = open_trace(shared_path("traces/mooncake-fast25/conversation_trace.jsonl.gz"))
-    curve = curve_of(window_of(opened, opened.block_tokens))
+    window = window_of(opened, opened.block_tokens)
+    runs = runs_of(window)
+    curve = curve_of(window, runs=runs)
     held = Levels(curve.hits, curve.total, device_pages=0)
     page_bytes = 512 * 128 * 1024  # 128 KiB a token
     tokens_per_h = 144_793_823 / 3537 * 3600
@@ -183,6 +188,11 @@ def test_payback_of_each_doubling_is_the_one_worked_by_hand() -> None:
     hours = [payback_h(held, costs, page_bytes, a, b) for a, b in itertools.pairwise(steps)]
     assert gains == pytest.approx([591, 484, 190, 42], rel=0.03)
     assert hours == pytest.approx([0.21, 0.52, 2.6, 24], rel=0.05)
+    # weighted by the length of restores: one page changes nothing, 3,072 tokens leave out the shared first pages
+    for crossover, share in ((1, pytest.approx(1.0)), (6, pytest.approx(0.889, abs=0.001))):
+        long = replace(held, paying=paying_hits(runs, 0, crossover, len(curve.hits)))
+        assert saved_s_per_h(long, costs)[64_000] / saved_s_per_h(held, costs)[64_000] == share
+    assert payback_h(long, costs, page_bytes, 8_000, 16_000) == pytest.approx(0.21, rel=0.05)
 
 
 def test_a_step_that_gains_nothing_never_pays_back() -> None:

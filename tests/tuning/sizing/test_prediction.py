@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from small_traces import conversations, write_trace
 
+from hicachectl.errors import UsageError
 from hicachectl.runtime.cache import CacheConfig
 from hicachectl.runtime.core import PrefetchWait
 from hicachectl.runtime.cost import CostModel, RecomputeCost
@@ -129,3 +130,12 @@ def test_restores_shorter_than_the_crossover_are_left_out_of_the_levels(trace: T
     six, seven = (found.levels_for(replace(costs, crossover_tokens=512 * n)) for n in (6, 7))
     assert six.paying_rates[-1] == pytest.approx(found.levels.host_rates[-1])
     assert seven.paying_rates[-1] == 0.0
+
+
+def test_more_references_than_can_be_kept_are_refused_with_what_to_give(
+    trace: TraceFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hicachectl.tuning.sizing.prediction.SAMPLE_ABOVE", 500)
+    with pytest.raises(UsageError, match="540 page references, at most 500") as caught:
+        predicted(trace)
+    assert "--limit" in (caught.value.hint or "")

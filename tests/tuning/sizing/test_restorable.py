@@ -13,7 +13,7 @@ from hicachectl.runtime.cost import RecomputeCost
 from hicachectl.runtime.replay.workload import open_trace
 from hicachectl.tuning.sizing.curve import curve_of
 from hicachectl.tuning.sizing.extents import runs_of
-from hicachectl.tuning.sizing.restorable import crossover_tokens, paying_hits
+from hicachectl.tuning.sizing.restorable import crossover_tokens, paying_hits, restore_line
 from hicachectl.tuning.sizing.window import window_of
 
 
@@ -74,3 +74,17 @@ def test_on_the_recorded_conversation_a_crossover_of_one_page_changes_nothing_an
     long = paying_hits(runs, 246, 6, len(curve.hits))
     assert (long <= every).all()
     assert 0.8 < long[-1] / every[-1] < 0.999
+
+
+def test_a_line_is_fitted_to_measured_restores_and_few_or_equal_ones_give_none() -> None:
+    tokens = [512 * n for n in range(1, 41)]
+    noisy = [(0.0441 + 13.539e-6 * n) * (1.05 if n // 512 % 2 else 0.95) for n in tokens]
+    line = restore_line(tokens, noisy)
+    assert line is not None
+    assert line == (pytest.approx(0.0441, rel=0.1), pytest.approx(13.539e-6, rel=0.1))
+    assert restore_line(tokens[:9], noisy[:9]) is None
+    assert restore_line([512] * 40, noisy) is None
+    assert restore_line(tokens, [0.0] * 40) is None
+    falling = restore_line(tokens, [0.1 - 1e-6 * n for n in tokens])
+    assert falling is not None
+    assert falling[1] == 0.0  # a restore of more tokens is not cheaper

@@ -9,6 +9,7 @@ import pytest
 
 from hicachectl.errors import CapacityError, UsageError
 from hicachectl.tuning.host.root import HostRoot
+from hicachectl.tuning.sizing.pool_made import MadeStep, PoolMade
 from hicachectl.tuning.sizing.pool_memory import PoolMemory, pool_memory, read_pool_memory
 from hicachectl.tuning.sizing.size_journal import SizeJournal, read_size_journal
 from hicachectl.tuning.sizing.step_rules import Ended, Tried, ended, sizes_to_try
@@ -22,9 +23,11 @@ HITS = {0: 40, 50: 300, 100: 500, 200: 505, 400: 700}
 def trial(pages: int, hits: int | None = None, **changed: object) -> Trial:
     made = Trial(
         host_pages=pages, n_bytes=pages * 4096, total_pages=TOTAL, device_hit_pages=0,
-        host_hit_pages=HITS[pages] if hits is None else hits, restored_pages=1, dropped_pages=0, failures={}, fill_s=0.1,
-        register_s=None, memory=PoolMemory(pages * 4096, 0), restore_bytes_per_s=1.0, restore_s_per_token=1e-6,
-        restore_p99_s=0.01, ttft_mean_s=0.5, ttft_device_only_mean_s=0.6, net_gain_s=1.0, replay_s=1.0,
+        host_hit_pages=HITS[pages] if hits is None else hits, restored_pages=1, verified_pages=1, dropped_pages=0,
+        failures={}, device="cpu", layout="page_first_direct", backend="cpu", backend_reason="made up", fill_s=0.1, register_s=None,
+        made=PoolMade("anonymous", None, pages * 4096, 2 << 20, 0.0, pages * 4096, {"0": 1}, None, 0, 0, (MadeStep("register", "skipped", 0.0, "skipped: no driver"),)),
+        memory=PoolMemory(pages * 4096, 0), process_bytes=pages * 4096, restore_bytes_per_s=1.0, restore_s_per_token=1e-6,
+        restore_p50_s=0.01, restore_p99_s=0.01, ttft_mean_s=0.5, ttft_device_only_mean_s=0.6, net_gain_s=1.0, replay_s=1.0,
         counters={"compact_stall": 0}, reasons={},
     )  # fmt: skip
     return replace(made, **changed)  # type: ignore[arg-type]

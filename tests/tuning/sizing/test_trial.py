@@ -1,23 +1,31 @@
 from __future__ import annotations
 
+import gc
+import json
 import weakref
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from small_traces import conversations, write_trace
 
-from hicachectl.errors import CapacityError
+from hicachectl.errors import CapacityError, HostError, Vanished
 from hicachectl.runtime.cache import CacheConfig
 from hicachectl.runtime.cost import CostModel, RecomputeCost
-from hicachectl.runtime.geometry import preset
+from hicachectl.runtime.geometry import KVGeometry, preset
 from hicachectl.runtime.layout import Backend, Layout
+from hicachectl.runtime.memory.faults import Fault, with_fault
+from hicachectl.runtime.memory.host_pool import MakeHost, map_pool
+from hicachectl.runtime.memory.mapping import Mapping, MappingSpec
+from hicachectl.runtime.memory.register import NoRegistrar, Registrar
+from hicachectl.runtime.memory.syscalls import MemoryCalls, PoolCalls
 from hicachectl.runtime.replay.driver import ReplayConfig
 from hicachectl.runtime.replay.workload import TraceFile, open_trace
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.sizing.curve import curve_of
-from hicachectl.tuning.sizing.trial import Registered, Trial, touch, try_pool
+from hicachectl.tuning.sizing.steps import trial_of
+from hicachectl.tuning.sizing.trial import Trial, try_pool
 from hicachectl.tuning.sizing.window import Definition, window_of
 
 BASE = ReplayConfig(
@@ -43,47 +51,123 @@ def test_a_real_pool_hits_what_the_curve_says(trace: TraceFile) -> None:
         assert (found.n_bytes, found.failures, found.dropped_pages) == (pages * 4096, {}, 0)
 
 
+def making(
+    fault: Fault | None = None, held: list[weakref.ref[Mapping]] | None = None, registrar: Registrar | None = None
+) -> MakeHost:
+    """Make memory as `map_pool` does, with a fault in one of its seams; `held` gets the mappings, `registrar` plays a driver."""
+
+    def make(
+        geometry: KVGeometry, n_slots: int, layout: Layout, spec: MappingSpec, *, registrar: Registrar | NoRegistrar
+    ) -> Mapping:
+        calls: MemoryCalls = PoolCalls()
+        registrar = driver or registrar
+        if fault is not None:
+            calls, registrar = with_fault(fault, calls, registrar)
+        mapping = map_pool(geometry, n_slots, layout, spec, registrar=registrar, calls=calls)
+        if held is not None:
+            held.append(weakref.ref(mapping.buffer.base if mapping.buffer.base is not None else mapping.buffer))
+        return mapping
+
+    driver = registrar
+    return make
+
+
 def test_its_memory_is_given_back_before_the_next_one_is_made(trace: TraceFile) -> None:
-    held: list[weakref.ref[np.ndarray]] = []
-
-    def fill(pool: np.ndarray) -> None:
-        touch(pool)
-        held.append(weakref.ref(pool.base if pool.base is not None else pool))
-
-    trial(trace, 40, populate=fill)
+    held: list[Any] = []
+    trial(trace, 40, make_host=making(held=held))
     assert held[0]() is None
 
 
-def test_filling_and_registering_are_timed_apart_and_come_before_the_replay(trace: TraceFile) -> None:
-    order: list[str] = []
-    now = iter([0.0, 2.0, 10.0, 13.0])
-    found = trial(
-        trace, 40, clock=lambda: next(now), populate=lambda pool: order.append("fill"),
-        register=lambda pool: order.append("register") or Registered(7.5),
-        progress=lambda recorder: order.append("replay"),
-    )  # fmt: skip
-    assert order[:3] == ["fill", "register", "replay"]
-    assert (found.fill_s, found.register_s, found.replay_s) == (2.0, 7.5, 3.0)
+def test_a_step_says_how_its_memory_was_made_and_that_all_of_it_was_there(trace: TraceFile) -> None:
+    found = trial(trace, 40)
+    assert found.made is not None
+    assert (found.made.kind, found.made.placement, found.made.registered_bytes) == ("anonymous", None, 0)
+    assert [step.name for step in found.made.steps] == ["reserve", "bind", "advise", "populate", "verify", "register"]
+    assert found.fill_s == found.made.seconds("populate") > 0
+    assert (found.made.resident_bytes or 0) >= found.n_bytes
+    assert found.is_resident
+    assert found.verified_pages == found.restored_pages > 0
+    assert (found.device, found.backend, found.layout) == ("cpu", "cpu", "page_first_direct")
+    assert (found.register_s, found.reasons["register_s"]) == (
+        None,
+        "the device is the CPU: there is no driver to register with",
+    )
+    alone = trial(trace, 0)
+    assert (alone.made, alone.memory, alone.reasons["made"]) == (None, None, "no host pool")
+
+
+class Driver:
+    """Registers everything and keeps what is registered now."""
+
+    name = "made-up driver"
+
+    def __init__(self) -> None:
+        self.now: dict[int, int] = {}
+        self.sizes: list[int] = []
+
+    def prepare(self) -> None:
+        return None
+
+    def register(self, address: int, n_bytes: int) -> None:
+        self.now[address] = n_bytes
+        self.sizes.append(n_bytes)
+
+    def unregister(self, address: int) -> None:
+        del self.now[address]
+
+
+def test_with_a_driver_the_whole_pool_is_registered_in_chunks_and_taken_back(trace: TraceFile) -> None:
+    driver = Driver()
+    base = replace(BASE, host_memory=MappingSpec(largest_registration_bytes=64 << 10))
+    found = try_pool(trace, trace.info(), base, 40, root=HostRoot("/"), make_host=making(registrar=driver))
+    assert found.made is not None
+    assert found.made.registered_bytes == found.made.mapped_bytes == sum(driver.sizes)
+    assert (found.made.n_registrations, found.made.registered_with) == (3, "made-up driver")
+    assert found.register_s == found.made.seconds("register")
     assert "register_s" not in found.reasons
-    assert trial(trace, 40).reasons["register_s"] == "no device: nothing to register"
+    assert driver.now == {}
 
 
-def test_touching_reaches_every_small_page() -> None:
-    pool = np.full((5, 3, 1000), 7, np.uint8)
-    touch(pool)
-    assert np.flatnonzero(pool.reshape(-1) == 0).tolist() == list(range(0, 15000, 4096))
-
-
-def test_a_pool_that_cannot_be_filled_gives_everything_back_and_says_so(trace: TraceFile) -> None:
-    held: list[weakref.ref[np.ndarray]] = []
-
-    def refuse(pool: np.ndarray) -> None:
-        held.append(weakref.ref(pool.base if pool.base is not None else pool))
-        raise CapacityError("no memory", terms=())
-
-    with pytest.raises(CapacityError):
-        trial(trace, 40, populate=refuse)
-    import gc
-
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Fault.POPULATE_NO_MEMORY, CapacityError), (Fault.REGISTER_MEMLOCK, HostError), (Fault.REGISTER_TOO_LARGE, HostError),
+        (Fault.REGISTER_DRIVER_ERROR, HostError), (Fault.DEVICE_LOST, Vanished),
+    ],
+)  # fmt: skip
+def test_a_pool_that_cannot_be_had_or_registered_is_an_error_and_leaves_nothing(
+    trace: TraceFile, fault: Fault, error: type[Exception]
+) -> None:
+    driver, mapped = Driver(), mapped_bytes()
+    geometry = preset("tiny-512k", 512)  # large enough for a second slice of populating
+    with pytest.raises(error, match="injected"):
+        try_pool(
+            trace, trace.info(), replace(BASE, geometry=geometry), 400, root=HostRoot("/"), make_host=making(fault, registrar=driver),
+        )  # fmt: skip
     gc.collect()
-    assert held[0]() is None
+    assert driver.now == {}
+    assert mapped_bytes() - mapped < 100 << 20  # the pool had 200 MiB
+
+
+def mapped_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * 4096
+
+
+def test_a_fault_that_only_hides_or_refuses_a_policy_is_in_the_record_and_the_step_counts(trace: TraceFile) -> None:
+    found = trial(trace, 40, make_host=making(Fault.SMAPS_UNREADABLE))
+    assert found.made is not None
+    assert (found.made.huge_share, found.made.resident_bytes) == (None, None)
+    assert "injected" in found.reasons["made/huge_share"]
+    assert found.is_resident
+
+
+def test_a_trial_survives_its_record(trace: TraceFile) -> None:
+    found = trial(trace, 40)
+    assert trial_of(json.loads(json.dumps(asdict(found)))) == found
+    assert found.restores.pages
+    assert sum(found.restores.pages) == found.restored_pages
+
+
+def test_each_step_learns_its_costs_anew(trace: TraceFile) -> None:
+    trial(trace, 40)
+    assert all(path.n_observed == 0 for path in BASE.costs.state().paths)

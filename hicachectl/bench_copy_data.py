@@ -1,0 +1,197 @@
+"""The document of `hicachectl bench copy`: measures of every layout and backend, what one H200 host had, and the cost of a byte."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hicachectl.bench_data import Costs, Expected, LineCost, Measure, measure
+from hicachectl.units import KIB, MIB
+
+if TYPE_CHECKING:
+    from hicachectl.runtime.cost import LinearCost
+    from hicachectl.runtime.probes.copy import CopyLines, CopyProbe, CopyRow
+
+__all__ = [
+    "HOST_ONLY",
+    "copy_costs",
+    "copy_details",
+    "copy_headline",
+    "copy_measures",
+    "copy_reasons",
+    "method_words",
+    "subject",
+]
+
+HOST_ONLY = "device memory is a range of host memory here: these are copies within host memory, not a link"
+_BACKENDS, _LINK, _UVA = "docs/facts.md#h200-backends", "docs/facts.md#h200-link", "docs/facts.md#h200-uva"
+# Rate over that of one contiguous copy in the same run, both directions, on one H200: docs/facts.md#h200-backends.
+_SHARES: dict[str, tuple[float, float]] = {
+    "torch": (0.12, 0.16), "direct": (0.29, 0.36), "batch": (0.76, 0.86), "strided": (0.81, 0.99), "uva": (0.88, 0.91),
+}  # fmt: skip
+_SHARES_BY_TOKEN: dict[str, tuple[float, float]] = {"strided": (0.94, 0.97), "uva": (0.70, 0.90)}
+_PEAK_BYTES_PER_S = (54.1e9, 55.3e9)
+_SLOWDOWN = {"strided": Expected(None, 1.04, _BACKENDS), "uva": Expected(None, 1.23, _UVA)}
+_FIRST_LAYER = Expected(0.02, 0.20, _BACKENDS)
+_LEAST_CHUNK_BYTES, _LEAST_BYTES = 64 * KIB, 256 * MIB
+"""Below these the call overhead decides, and the range of that host is no measure (docs/facts.md#h200-segments, #h200-link)."""
+
+
+def subject(row: CopyRow) -> str:
+    """Name a row: layout and backend. Pure."""
+    return f"{row.layout.value} {row.backend.value}"
+
+
+def method_words(*, accelerated: bool) -> str:
+    """Say how it is measured. Pure."""
+    words = (
+        "wall on the host clock from the call to the end of wait(); peak: one contiguous copy of the same bytes between the same host "
+        "memory and the device, in turn with the transfers; slots scattered on both sides, every byte of every page compared before "
+        "measuring and after; products: matrix products beside a transfer over as many alone, "
+    )
+    return words + ("device events" if accelerated else f"host clock; {HOST_ONLY}")
+
+
+def copy_measures(probe: CopyProbe, *, accelerated: bool) -> tuple[Measure, ...]:
+    """Return every number of the probe, row by row. Pure."""
+    return tuple(one for row in probe.rows for one in _of_row(probe, row, accelerated=accelerated))
+
+
+def copy_headline(measures: Sequence[Measure]) -> tuple[Measure, ...]:
+    """Return the numbers that must be an answer: the wall times. Pure."""
+    return tuple(one for one in measures if one.quantity in ("load_s", "backup_s"))
+
+
+def copy_costs(probe: CopyProbe, measures: Sequence[Measure]) -> Costs:
+    """Return what a transfer of n bytes costs in the layout that `run` uses unasked, else in the first that ran. Pure.
+
+    A direction whose wall times are no answer has no cost.
+    """
+    line = _main_lines(probe)
+    if line is None:
+        return Costs()
+    noisy = _noisy(line, measures)
+    return Costs(
+        host_read=None if "load_s" in noisy else _line(line.read, line),
+        host_write=None if "backup_s" in noisy else _line(line.write, line),
+    )
+
+
+def copy_reasons(probe: CopyProbe, measures: Sequence[Measure]) -> dict[str, str]:
+    """Say why nulls of the document are null. Pure."""
+    line = _main_lines(probe)
+    none = (
+        "no layout with a backend was measured"
+        if not any(row.load for row in probe.rows)
+        else "no time was left to fit it"
+    )
+    if line is not None and _noisy(line, measures):
+        none = f"{line.layout.value} {line.backend.value} gave no answer"
+    return {
+        "/costs/host_read": none, "/costs/host_write": none, "refused": "it ran", "cut": "as many rounds as asked for",
+        "costs_of": none, "submissions_load": "not measured", "submissions_backup": "not measured",
+        "outlasted": "not measured",
+    }  # fmt: skip
+
+
+def copy_details(probe: CopyProbe) -> dict[str, Any]:
+    """Return the fields that this document alone has. Pure."""
+    geometry, main = probe.geometry, _main_lines(probe)
+    best = {line.layout: line.backend for line in probe.lines}
+    return {
+        "geometry": geometry.name,
+        "page_tokens": geometry.page_tokens,
+        "page_bytes": geometry.page_bytes,
+        "planes": geometry.n_planes,
+        "chunk_bytes": geometry.chunk_bytes,
+        "pages": probe.n_pages,
+        "bytes": probe.n_bytes,
+        "layer_groups": list(probe.layer_groups),
+        "products_size": probe.products_size,
+        "costs_of": None if main is None else {"layout": main.layout.value, "backend": main.backend.value},
+        "rows": [
+            {
+                "subject": subject(row),
+                "layout": row.layout.value,
+                "backend": row.backend.value,
+                "best": best.get(row.layout) is row.backend,
+                "refused": row.refused,
+                "cut": row.cut,
+                "staging_bytes": row.staging_bytes,
+                "submissions_load": None if row.load is None else row.load.n_submissions,
+                "submissions_backup": None if row.backup is None else row.backup.n_submissions,
+                "outlasted": None
+                if row.beside_load is None or row.beside_backup is None
+                else all((*row.beside_load.outlasted, *row.beside_backup.outlasted)),
+            }
+            for row in probe.rows
+        ],
+        "lines": [
+            {
+                "layout": line.layout.value,
+                "backend": line.backend.value,
+                "read": {"fixed_s": line.read.fixed_s, "per_byte_s": line.read.per_byte_s},
+                "write": {"fixed_s": line.write.fixed_s, "per_byte_s": line.write.per_byte_s},
+                "samples": line.n_samples,
+            }
+            for line in probe.lines
+        ],
+    }
+
+
+def _of_row(probe: CopyProbe, row: CopyRow, *, accelerated: bool) -> list[Measure]:
+    from hicachectl.runtime.transfer.backends import Direction
+
+    name, found = subject(row), list[Measure]()
+    for direction in Direction:
+        moved, beside, way = row.moved(direction), row.beside(direction), direction.value
+        if moved is None or beside is None:
+            found.append(measure(name, f"{way}_s", [], reason=row.refused))
+            continue
+        share, peak = _expected_share(probe, row, accelerated), _expected_peak(probe, accelerated)
+        slow = _SLOWDOWN.get(row.backend.value) if accelerated else None
+        found += [
+            measure(name, f"{way}_s", moved.wall_s, reason=row.cut),
+            measure(name, f"{way}_peak_s", moved.peak_s, expected=peak),
+            measure(name, f"{way}_share_of_peak", moved.shares, expected=share),
+            measure(name, f"{way}_submit_s", moved.submit_s),
+            measure(name, f"{way}_held_s", moved.held_s),
+            measure(name, f"products_beside_{way}_times_alone", beside.times_alone, expected=slow),
+        ]
+        if direction is Direction.LOAD:
+            shares = [layer / wall for layer, wall in zip(moved.first_layer_s, moved.wall_s, strict=True)]
+            is_staged = accelerated and row.backend.value == "strided"
+            found.append(measure(name, "load_first_layer_s", moved.first_layer_s))
+            found.append(
+                measure(name, "load_first_layer_share", shares, expected=_FIRST_LAYER if is_staged else None)
+            )  # fmt: skip
+    return found
+
+
+def _expected_share(probe: CopyProbe, row: CopyRow, accelerated: bool) -> Expected | None:
+    if not accelerated or probe.n_bytes < _LEAST_BYTES or probe.geometry.chunk_bytes < _LEAST_CHUNK_BYTES:
+        return None
+    by_token = row.layout.value == "page_first"
+    span = (_SHARES_BY_TOKEN if by_token else _SHARES).get(row.backend.value)
+    return None if span is None else Expected(*span, _BACKENDS)
+
+
+def _expected_peak(probe: CopyProbe, accelerated: bool) -> Expected | None:
+    if not accelerated or probe.n_bytes < _LEAST_BYTES:
+        return None
+    slow, fast = _PEAK_BYTES_PER_S
+    return Expected(probe.n_bytes / fast, probe.n_bytes / slow, _LINK)
+
+
+def _main_lines(probe: CopyProbe) -> CopyLines | None:
+    usual = [line for line in probe.lines if line.layout.value == "page_first_direct"]
+    return next(iter([*usual, *probe.lines]), None)
+
+
+def _noisy(line: CopyLines, measures: Sequence[Measure]) -> set[str]:
+    name = f"{line.layout.value} {line.backend.value}"
+    return {one.quantity for one in measures if one.subject == name and one.noisy}
+
+
+def _line(cost: LinearCost, line: CopyLines) -> LineCost:
+    return LineCost(cost.fixed_s, cost.per_byte_s, line.n_samples)

@@ -1,0 +1,226 @@
+"""`bench model`: what restoring and recomputing cost by length, where they break even, and what a restore saves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hicachectl.commands.bench_options import DeviceOption, RoundsOption, TimeBudgetOption
+from hicachectl.commands.bench_store import bench_folder
+from hicachectl.context import Context
+from hicachectl.errors import StorageError, UsageError
+from hicachectl.profiles import profile_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hicachectl.bench_model_data import Prefill
+    from hicachectl.config import RunConfig
+    from hicachectl.runtime.geometry import KVGeometry
+    from hicachectl.runtime.probes.device import ProbeDevice
+    from hicachectl.runtime.probes.fits import Timing
+    from hicachectl.runtime.probes.restores import RestoreProbe
+
+__all__ = ["model"]
+
+_RESERVE_BYTES = 256 << 20
+"""Left to the rest of the machine."""
+_PREFILLS = ("none", "configured", "synthetic")
+_PREFILL_BUDGET_S = 300.0
+Text = str | None
+
+
+def model(
+    ctx: typer.Context,
+    lengths: Annotated[str, typer.Option("--lengths", help="Tokens of the restores, rounded up to whole pages.", metavar="N,...")] = "512,1024,2048,4096,8192,16384",
+    path: Annotated[Text, typer.Option("--path", help="Folder of the storage tier; a new one is made below it and removed; none = no storage tier.", metavar="DIR|none", show_default="storage_path of the configuration, else the temporary folder")] = None,
+    prefill: Annotated[str, typer.Option("--prefill", help="none, configured (run.compute) or synthetic (layers of the model's shape, random weights).", metavar="SOURCE")] = "none",
+    prefill_file: Annotated[Path | None, typer.Option("--prefill-file", help="Prefill times of your engine, CSV or JSON of (tokens, seconds).", metavar="FILE", show_default=False)] = None,
+    prefill_hardware: Annotated[Text, typer.Option("--prefill-hardware", help="What these times were measured on, in words.", metavar="TEXT", show_default=False)] = None,
+    geometry: Annotated[Text, typer.Option("--geometry", help="KV geometry preset.", metavar="NAME", show_default=False)] = None,
+    page_tokens: Annotated[Text, typer.Option("--page-tokens", help="Tokens a page.", metavar="N", show_default=False)] = None,
+    layout: Annotated[Text, typer.Option("--layout", help="layer_first, page_first or page_first_direct.", metavar="LAYOUT", show_default=False)] = None,
+    backend: Annotated[Text, typer.Option("--backend", help="auto, cpu, torch, direct, batch, strided or uva.", metavar="BACKEND", show_default=False)] = None,
+    profile: Annotated[Text, typer.Option("--profile", help="Profile that supplies what is not given.", metavar="NAME|FILE", autocompletion=profile_names, show_default=False)] = None,
+    device: DeviceOption = "auto",
+    rounds: RoundsOption = 5,
+    time_budget: TimeBudgetOption = None,
+) -> None:  # fmt: skip
+    """Measure the cost of restores by length, from L2 and from L3, and set it against computing the tokens again.
+
+    Prints a + b n for each tier, the break-even length in tokens (or always, or never) with its interval, and the seconds saved at
+    four lengths. The recompute comes from times of your engine, from layers of the model's shape measured here, or from the
+    configuration; it says which. The result is a file for run --costs and tune size --costs. Pools and files are given back and
+    removed, also after Ctrl-C and errors (exit code 130: no result). No setting of the host is changed.
+    """
+    from hicachectl.bench_data import bench_result, not_answered
+    from hicachectl.bench_model_data import (
+        method_of,
+        model_costs,
+        model_details,
+        model_headline,
+        model_measures,
+        model_of,
+        model_reasons,
+    )
+    from hicachectl.bench_setting import setting_of
+    from hicachectl.interrupt import asked_to_stop, stop_error
+    from hicachectl.render.bench_model import draw_model
+    from hicachectl.run_plan import effective_config, not_ready
+    from hicachectl.runtime.geometry import preset
+    from hicachectl.runtime.probes.device import find_probe_device
+    from hicachectl.runtime.probes.stopping import ProbeStopped
+
+    cli: Context = ctx.obj
+    cli.refuse_root("bench model")
+    flags = {"run.geometry": geometry, "run.page_tokens": page_tokens, "run.layout": layout, "run.backend": backend}
+    run = effective_config(flags, cli.environ, cli.config_path, profile).run
+    kv = preset(run.geometry, run.page_tokens)
+    asked_tokens = _lengths(lengths)
+    timings = _check_prefill(prefill, prefill_file, prefill_hardware, kv)
+    on = find_probe_device(device)
+    n_pages = sorted({-(-n // kv.page_tokens) for n in asked_tokens})
+    folder, why = (None, "") if path == "none" else bench_folder(None if path is None else Path(path), run)
+    _require_room(kv, n_pages[-1], folder, on)
+    deadline_s = None if time_budget is None else monotonic() + time_budget
+    with asked_to_stop() as asked:
+        try:
+            probe = _probe(cli, kv, n_pages, run, on, folder, rounds, deadline_s, lambda: asked() is not None)
+            found = _prefill(
+                cli, prefill, timings, prefill_file, prefill_hardware, run, kv, on, asked_tokens, deadline_s, lambda: asked() is not None
+            )  # fmt: skip
+        except ProbeStopped:
+            raise stop_error(asked() or "SIGTERM") from None
+        except StorageError as error:
+            raise not_ready(error) from None
+    no_prefill = None if found is not None else "no recompute was asked for: --prefill-file FILE or --prefill synthetic"
+    modelled = model_of(probe, kv.page_tokens, found, no_prefill, "--path none" if folder is None else None)
+    measures = model_measures(probe, modelled, kv.page_tokens)
+    costs, no_costs = model_costs(probe, modelled, kv.name)
+    findings, code = not_answered(model_headline(measures), "give more --rounds, on a quiet machine")
+    told = {
+        "name": kv.name, "page_tokens": kv.page_tokens, "page_bytes": kv.page_bytes, "bytes_per_token": kv.bytes_per_token,
+        "layout": run.layout,
+    }  # fmt: skip
+    result = bench_result(
+        "model", setting_of(on, method_of(found), rounds), measures, costs, model_details(probe, modelled, told, why),
+        diagnostics=findings, exit_code=code, reasons={**model_reasons(probe, modelled), **no_costs},
+    )  # fmt: skip
+    cli.emit(result, render=lambda screen, data: draw_model(screen, data))
+
+
+def _lengths(text: str) -> tuple[int, ...]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdigit() and 1 <= int(word) <= 1 << 24 for word in words) or len(set(words)) < 2:
+        raise UsageError(
+            f"{text!r} are no lengths", where="--lengths", why="two or more counts of tokens, from 1 to 16777216",
+            hint="--lengths 1024,4096,16384",
+        )  # fmt: skip
+    return tuple(sorted({int(word) for word in words}))
+
+
+def _check_prefill(
+    prefill: str, prefill_file: Path | None, prefill_hardware: str | None, kv: KVGeometry
+) -> list[Timing] | None:
+    """Refuse what cannot be a recompute before anything is measured, and read the file. Raises UsageError."""
+    if prefill not in _PREFILLS:
+        raise UsageError(f"--prefill is {prefill!r}", hint=f"one of {', '.join(_PREFILLS)}, or --prefill-file FILE")
+    if prefill_hardware is not None and prefill_file is None:
+        raise UsageError("--prefill-hardware without --prefill-file", why="it says what the times of that file are of")
+    if prefill == "synthetic":
+        from hicachectl.runtime.probes.prefill_stack import model_shape
+
+        model_shape(kv.name)
+    if prefill_file is None:
+        return None
+    if prefill != "none":
+        raise UsageError(
+            f"--prefill-file and --prefill {prefill}", why="both say what recomputing costs", hint="give one"
+        )
+    from hicachectl.runtime.probes.fits import QUADRATIC, fit
+    from hicachectl.runtime.probes.prefill_file import read_prefill
+
+    timings = read_prefill(prefill_file)
+    try:
+        fit(timings, QUADRATIC)
+    except UsageError as error:
+        error.where = str(prefill_file)
+        raise
+    return timings
+
+
+def _require_room(kv: KVGeometry, n_pages: int, folder: Path | None, on: ProbeDevice) -> None:
+    """Raise CapacityError, with every term, for memory or disk that is not there."""
+    from hicachectl.disk_room import require_disk_room
+    from hicachectl.memory_room import host_memory
+    from hicachectl.runtime.memory.budget import Ask, ledger
+    from hicachectl.runtime.probes.store_rows import space_terms
+
+    asks = [Ask("host pool", n_pages * kv.page_bytes)]
+    if not on.is_accelerator:
+        asks.append(Ask("device pool", n_pages * kv.page_bytes))
+    ledger(host_memory(), asks, reserve_bytes=_RESERVE_BYTES).require("give shorter --lengths")
+    if folder is not None:
+        hint = "give shorter --lengths, a --path on another disk, or --path none"
+        require_disk_room(folder, space_terms(kv.page_bytes, n_pages), hint)
+
+
+def _probe(
+    cli: Context, kv: KVGeometry, n_pages: list[int], run: RunConfig, on: ProbeDevice, folder: Path | None, rounds: int,
+    deadline_s: float | None, stop: Callable[[], bool],
+) -> RestoreProbe:  # fmt: skip
+    from hicachectl.runtime.layout import Backend, Layout
+    from hicachectl.runtime.probes.restores import run_restore_probe
+
+    with cli.progress("bench model", total=rounds * len(n_pages) + 1, unit="restores") as progress:
+
+        def told(text: str) -> None:
+            progress.enter(text)
+            progress.advance()
+
+        return run_restore_probe(
+            kv, n_pages, rounds=rounds, device=on.name, layout=Layout.parse(run.layout),
+            backend=None if run.backend == "auto" else Backend.parse(run.backend), storage=folder, stop=stop, told=told,
+            go_on=lambda: deadline_s is None or monotonic() < deadline_s,
+        )  # fmt: skip
+
+
+def _prefill(
+    cli: Context, prefill: str, timings: list[Timing] | None, prefill_file: Path | None, hardware: str | None, run: RunConfig,
+    kv: KVGeometry, on: ProbeDevice, lengths: tuple[int, ...], deadline_s: float | None, stop: Callable[[], bool],
+) -> Prefill | None:  # fmt: skip
+    """Find out what recomputing costs, as asked; None when it was not."""
+    from hicachectl.bench_model_data import Prefill
+    from hicachectl.runtime.probes.fits import QUADRATIC, Fit, fit
+
+    if timings is not None:
+        return Prefill(f"times in {prefill_file}", fit(timings, QUADRATIC), tuple(timings), hardware)
+    if prefill == "configured":
+        compute = run.compute
+        source = f"run.compute of the configuration, the prefill of {compute.model or 'a model that is not said'}"
+        given = Fit.given(compute.a_s, compute.b_s, compute.c_s, "given by the configuration, not measured here")
+        return Prefill(source, given, (), compute.hardware)
+    if prefill == "none":
+        return None
+    from hicachectl.runtime.probes.prefill_stack import model_shape, time_stack
+
+    left_s = _PREFILL_BUDGET_S if deadline_s is None else max(0.0, deadline_s - monotonic())
+    with cli.progress("prefill", total=len(lengths), unit="lengths") as progress:
+
+        def told(text: str) -> None:
+            progress.enter(text)
+            progress.advance()
+
+        found = time_stack(model_shape(kv.name), lengths, device=on.name, budget_s=left_s, stop=stop, told=told)
+    if len({one.n_tokens for one in found.timings}) < QUADRATIC:
+        measured = ", ".join(f"{n} tokens: {why}" for n, why in found.left_out) or "too few --lengths"
+        raise UsageError(
+            f"fewer than {QUADRATIC} lengths of prefill could be measured", where="--prefill synthetic", why=measured,
+            hint="give shorter --lengths or a longer --time-budget, or --prefill-file with times of your engine",
+        )  # fmt: skip
+    source = f"{found.shape.n_layers} layers of the shape of {found.shape.name} with random weights, {found.dtype}, eager torch, no embedding and no head"
+    words = f"{on.words or on.name}, synthetic layers"
+    return Prefill(source, fit(found.timings, QUADRATIC), found.timings, words, found.left_out)

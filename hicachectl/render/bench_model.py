@@ -1,0 +1,145 @@
+"""The screen of `bench model`: both curves, where they break even, and what restores save by length."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicachectl.render.bench_words import draw_head, number
+from hicachectl.render.screen import Screen
+from hicachectl.render.table import Column, Table
+from hicachectl.units import format_bytes, format_count, format_seconds
+
+__all__ = ["draw_model", "even_words"]
+
+Data = dict[str, Any]
+_TIERS = {"host": "L2 host", "storage": "L3 storage"}
+
+
+def draw_model(screen: Screen, data: Data) -> None:
+    """Draw the document of `bench model`."""
+    kv = data["geometry"]
+    draw_head(
+        screen,
+        f"BENCH MODEL  {kv['name']}, pages of {kv['page_tokens']} tokens, {format_bytes(kv['page_bytes'])}",
+        data,
+    )
+    screen.paragraph("  copies   ", f"{kv['layout']} by {data['backend']} ({data['backend_reason']})")
+    _draw_storage(screen, data)
+    columns = (
+        Column("CURVE"), Column("FIXED a"), Column("A TOKEN b"), Column("us A TOKEN AT 16K", right=True, keep=1),
+        Column("c, ps A TOKEN^2", right=True, keep=3), Column("OFF %", right=True, keep=2), Column("SAMPLES", right=True, keep=4),
+        Column("TOKENS", keep=4),
+    )  # fmt: skip
+    rows = [_curve(f"restore {_TIERS[fit['tier']]}", fit) for fit in data["restore"]]
+    recompute = data["recompute"]
+    if recompute is not None:
+        rows.append(_curve("recompute", recompute))
+    screen.table(Table(columns, rows, rest="-o json"))
+    if recompute is not None:
+        hardware = "" if recompute["hardware"] is None else f" ({recompute['hardware']})"
+        screen.paragraph("  recompute: ", f"{recompute['source']}{hardware}")
+        for one in recompute["left_out"]:
+            screen.paragraph(f"  prefill of {one['n_tokens']} tokens: ", f"not measured: {one['reason']}")
+    else:
+        screen.paragraph(
+            "  ", "not set against a recompute: none was asked for (--prefill-file FILE or --prefill synthetic)"
+        )
+    for even in data["break_even"]:
+        screen.paragraph(f"BREAK-EVEN {_TIERS[even['tier']]}  ", even_words(even))
+    if data["saved"]:
+        screen.table(_saved_table(data))
+        if any(one["beyond_measured"] for one in data["saved"]):
+            screen.paragraph("  ", "* outside the lengths measured: rests on the shape of the curves")
+    for one in data["measures"]:
+        if one["quantity"] == "restore_s" and not one["samples"]:
+            screen.paragraph(f"  {one['subject']}: ", f"not measured: {one['reason']}")
+    screen.paragraph("  ", f"{data['verified_pages']} pages restored were compared byte for byte, none wrong")
+    screen.paragraph("  ", "for run --costs FILE and tune size --costs FILE: -o json --output-file FILE")
+
+
+def even_words(even: Data) -> str:
+    """Say a break-even length with its interval. Pure."""
+    if even["verdict"] == "never":
+        text = f"never: {even['reason']}"
+    elif even["verdict"] == "always":
+        text = f"always: {even['reason']}"
+    else:
+        text = f"from {format_count(even['n_tokens'])} tokens on ({even['reason']})"
+    low, high = even["low_tokens"], even["high_tokens"]
+    if low is None and high is None:
+        return text
+    ends = f"{'?' if low is None else format_count(low)} .. {'never' if high is None else format_count(high)}"
+    return f"{text}; 95 of 100 refits: {ends}"
+
+
+def _curve(name: str, fit: Data) -> list[str | None]:
+    at_16k = (fit["a_s"] + fit["b_s"] * 16384 + fit["c_s"] * 16384**2) / 16384
+    samples = str(fit["n_samples"]) if fit["n_samples"] else None
+    span = (
+        None
+        if fit["from_tokens"] is None
+        else f"{format_count(fit['from_tokens'])} .. {format_count(fit['to_tokens'])}"
+    )
+    return [
+        name, _with_interval(fit["a_s"], fit["a_interval_s"]), _with_interval(fit["b_s"], fit["b_interval_s"]),
+        number(at_16k * 1e6), number(fit["c_s"] * 1e12) if fit["c_s"] else None,
+        None if fit["residual"] is None else f"{100 * fit['residual']:.1f}", samples, span,
+    ]  # fmt: skip
+
+
+def _with_interval(seconds: float, interval: Data | None) -> str:
+    text = _short(seconds)
+    return text if interval is None else f"{text} ({_short(interval['low'])} .. {_short(interval['high'])})"
+
+
+def _short(seconds: float) -> str:
+    """Write seconds with three digits in the unit that suits them."""
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * scale >= 1:
+            return f"{number(seconds * scale)} {unit}"
+    return f"{number(seconds * 1e9)} ns" if seconds else "0 s"
+
+
+def _saved_table(data: Data) -> Table:
+    tiers = list(dict.fromkeys(one["tier"] for one in data["saved"]))
+    columns = [Column("TOKENS", right=True), Column("RECOMPUTE", right=True)]
+    for tier in tiers:
+        columns += [
+            Column(f"FROM {_TIERS[tier]}", right=True),
+            Column("SAVED", right=True),
+            Column("(95 of 100)", keep=1),
+        ]
+    rows: list[list[str | None]] = []
+    for n in dict.fromkeys(one["n_tokens"] for one in data["saved"]):
+        found = {one["tier"]: one for one in data["saved"] if one["n_tokens"] == n}
+        first = found[tiers[0]]
+        mark = " *" if any(one["beyond_measured"] for one in found.values()) else ""
+        row: list[str | None] = [f"{format_count(n)}{mark}", format_seconds(first["recompute_s"])]
+        for tier in tiers:
+            one = found[tier]
+            interval = one["interval_s"]
+            span = (
+                None
+                if interval is None
+                else f"({format_seconds(interval['low'])} .. {format_seconds(interval['high'])})"
+            )
+            row += [format_seconds(one["restore_s"]), format_seconds(one["saved_s"]), span]
+        rows.append(row)
+    return Table(tuple(columns), rows, rest="-o json")
+
+
+def _draw_storage(screen: Screen, data: Data) -> None:
+    storage = data["storage"]
+    if storage is None:
+        return
+    system, share = storage["file_system"], storage["resident_share"]
+    kind = "" if system["kind"] is None else f", {system['kind']} on {system['device']}"
+    if share is None:
+        read = "nothing was read"
+    elif share > 0.01:
+        read = f"read warm: {100 * share:.0f} % of the files stayed in the page cache after fsync and DONTNEED"
+    else:
+        read = f"read cold: {100 * share:.1f} % of the files was left in the page cache"
+    screen.paragraph("  storage  ", f"{storage['folder']} ({storage['folder_reason']}){kind}; {read}")
+    for left in storage["left"]:
+        screen.paragraph("  not removed: ", left)

@@ -1,0 +1,261 @@
+"""Every layout with every copy backend on a geometry: rates against the peak of the same round, first layer, what compute loses.
+
+    layout -> rig (pools, slots)  -> backend -> engine: bytes compared, times, products beside, bytes compared again
+                                  -> the best backend -> loads and backups of several sizes -> fixed + per-byte cost
+
+A backend that cannot run here is a row with its reason. A wrong byte ends the probe: nothing that was measured counts then.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from statistics import median
+from time import perf_counter
+
+import torch
+
+from hicachectl.errors import ExitCode, HicacheError, UsageError
+from hicachectl.runtime.cost import DEFAULT_PRIORS, LinearCost, Path, PathCost
+from hicachectl.runtime.geometry import KVGeometry
+from hicachectl.runtime.layout import Backend, Layout, compatible
+from hicachectl.runtime.probes.copy_rig import Case, Rig, WrongBytes, backends_here, finish
+from hicachectl.runtime.probes.copy_times import AgainstPeak, BesideProducts, against_peak, beside_products
+from hicachectl.runtime.probes.products import Products
+from hicachectl.runtime.transfer.autotune import Candidate, Measured, choose
+from hicachectl.runtime.transfer.backends import Direction
+from hicachectl.runtime.transfer.engine import TransferEngine
+from hicachectl.runtime.transfer.groups import layer_groups
+from hicachectl.runtime.transfer.options import StagingOptions
+
+__all__ = ["NO_TIME", "CopyLines", "CopyProbe", "CopyRow", "copy_pool_bytes", "run_copy_probe"]
+
+NO_TIME = "no time was left for it"
+CELL_S = 15.0
+"""Seconds of measuring that one layout and backend get; a slower one has fewer rounds, at least two (our choice)."""
+_LEAST_ROUNDS = 2
+_PRODUCTS_S = 0.05
+_PART_BESIDE = 0.7
+"""Products last this part of the transfer beside them, so that it outlasts them, and at most `_PRODUCTS_S`."""
+_SIZE_STEP = 4
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRow:
+    """A layout with a copy backend. `refused` says why it was not measured, `cut` why in fewer rounds than asked for."""
+
+    layout: Layout
+    backend: Backend
+    load: AgainstPeak | None = None
+    backup: AgainstPeak | None = None
+    beside_load: BesideProducts | None = None
+    beside_backup: BesideProducts | None = None
+    staging_bytes: int = 0
+    """Of both directions together."""
+    refused: str | None = None
+    refused_code: ExitCode | None = None
+    cut: str | None = None
+
+    def moved(self, direction: Direction) -> AgainstPeak | None:
+        """The times of a direction."""
+        return self.load if direction is Direction.LOAD else self.backup
+
+    def beside(self, direction: Direction) -> BesideProducts | None:
+        """The products beside a direction."""
+        return self.beside_load if direction is Direction.LOAD else self.beside_backup
+
+
+@dataclass(frozen=True, slots=True)
+class CopyLines:
+    """What n bytes cost in a layout with its best backend: fitted as the cost model fits what it sees."""
+
+    layout: Layout
+    backend: Backend
+    read: LinearCost
+    """host -> device"""
+    write: LinearCost
+    """device -> host"""
+    n_samples: int
+    """Of each direction."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyProbe:
+    """What the probe found. `products_size`: edge of the matrices beside the transfers."""
+
+    geometry: KVGeometry
+    n_pages: int
+    layer_groups: tuple[int, ...]
+    rounds: int
+    products_size: int
+    rows: tuple[CopyRow, ...]
+    lines: tuple[CopyLines, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of one transfer."""
+        return self.n_pages * self.geometry.page_bytes
+
+
+def copy_pool_bytes(geometry: KVGeometry, n_pages: int) -> int:
+    """Return the bytes of one of the two pools that a probe of `n_pages` takes. Pure."""
+    return (2 * n_pages + 8) * geometry.page_bytes
+
+
+def run_copy_probe(
+    geometry: KVGeometry,
+    n_pages: int,
+    device: str,
+    *,
+    layouts: Sequence[Layout] = tuple(Layout),
+    backends: Sequence[Backend] = tuple(Backend),
+    rounds: int,
+    options: StagingOptions | None = None,
+    products_size: int | None = None,
+    told: Callable[[str], None] = lambda text: None,
+    go_on: Callable[[], bool] = lambda: True,
+) -> CopyProbe:
+    """Measure `n_pages` pages of a geometry in every layout with every backend, `rounds` times after a warm-up.
+
+    `device` is named as torch does ("cpu", "cuda:0"). Takes two pools of `copy_pool_bytes` at a time, one in host memory, one on
+    the device, and gives them back. `told` hears a line before each pair, `go_on` is asked then whether there is time. Raises
+    UsageError for nothing to move, and WrongBytes where a copy was wrong.
+    """
+    if n_pages < 1 or rounds < 1:
+        raise UsageError(f"{rounds} rounds of {n_pages} pages", hint="give at least 1 of both")
+    options = options or StagingOptions()
+    on = torch.device(device)
+    size = products_size or (128 if on.type == "cpu" else 8192)
+    groups = layer_groups(geometry.n_layers)
+    rows: list[CopyRow] = []
+    lines: list[CopyLines] = []
+    with _collector_off():
+        for layout in layouts:
+            cells = _Cells(Case(geometry, n_pages, layout), on, groups, rounds, options, size)
+            try:
+                found = cells.measure(backends, told, go_on)
+                rows += found
+                line = cells.lines(found) if go_on() else None
+                lines += [] if line is None else [line]
+            finally:
+                cells.close()
+    return CopyProbe(geometry, n_pages, groups, rounds, size, tuple(rows), tuple(lines))
+
+
+class _Cells:
+    """One layout: its rig, made when the first backend needs it, and what each backend does on it."""
+
+    def __init__(
+        self, case: Case, device: torch.device, groups: tuple[int, ...], rounds: int, options: StagingOptions, size: int
+    ) -> None:
+        self._case, self._device, self._groups = case, device, groups
+        self._rounds, self._options, self._size = rounds, options, size
+        self._rig: Rig | None = None
+        self._compute: Products | None = None
+
+    def close(self) -> None:
+        """Give the pools back."""
+        self._compute = None
+        if self._rig is not None:
+            self._rig.close()
+
+    def measure(
+        self, backends: Sequence[Backend], told: Callable[[str], None], go_on: Callable[[], bool]
+    ) -> list[CopyRow]:
+        """Measure every backend; a refusal is a row."""
+        layout = self._case.layout
+        missing = backends_here(layout, self._device, self._options)
+        rows = []
+        for kind in backends:
+            told(f"{layout.value} {kind.value}")
+            row = CopyRow(layout, kind)
+            why = compatible(layout, kind, self._device.type) or missing[kind]
+            if why is not None:
+                row = replace(row, refused=why, refused_code=ExitCode.UNSUPPORTED)
+            elif not go_on():
+                row = replace(row, refused=NO_TIME)
+            else:
+                row = self._cell(row)
+            rows.append(row)
+        return rows
+
+    def lines(self, rows: Sequence[CopyRow]) -> CopyLines | None:
+        """Fit what several sizes cost with the best backend of these, as one layer group like a restore of the cache; None where none ran."""
+        ran = [_summary(row) for row in rows if row.load is not None and row.backup is not None]
+        if not ran or self._rig is None:
+            return None
+        best = choose(ran).candidate.backend
+        n_pages = self._case.n_pages
+        sizes = sorted({*(_SIZE_STEP**i for i in range(n_pages.bit_length()) if _SIZE_STEP**i < n_pages), n_pages})
+        n_samples = self._rounds * len(sizes)
+        window = max(n_samples, 4)
+        costs = {
+            Direction.LOAD: PathCost(DEFAULT_PRIORS[Path.HOST_READ], window=window),
+            Direction.BACKUP: PathCost(DEFAULT_PRIORS[Path.HOST_WRITE], window=window),
+        }
+        with self._rig.engine(best, None, self._options) as (engine, _):
+            for _ in range(self._rounds):
+                for size in sizes:
+                    for direction, cost in costs.items():
+                        transfer = self._rig.ask(engine, direction, size)
+                        finish(transfer)
+                        cost.observe(transfer.n_bytes, transfer.wall_s)
+        read, write = (LinearCost(cost.fixed_s, cost.per_byte_s) for cost in costs.values())
+        return CopyLines(self._case.layout, best, read, write, n_samples)
+
+    def _cell(self, row: CopyRow) -> CopyRow:
+        try:
+            if self._rig is None:
+                self._rig = Rig(self._case, self._device)
+            with self._rig.engine(row.backend, self._groups, self._options) as (engine, backend):
+                row = self._timed(row, self._rig, engine)
+                return replace(row, staging_bytes=int(getattr(backend, "staging_bytes", 0)))
+        except WrongBytes:
+            raise
+        except (HicacheError, RuntimeError) as error:
+            code = error.exit_code if isinstance(error, HicacheError) else ExitCode.UNSUPPORTED
+            return CopyRow(row.layout, row.backend, refused=str(error).splitlines()[0], refused_code=code)
+
+    def _timed(self, row: CopyRow, rig: Rig, engine: TransferEngine) -> CopyRow:
+        began = perf_counter()
+        for direction in Direction:
+            finish(rig.ask(engine, direction))
+        one_s = perf_counter() - began
+        rounds = max(_LEAST_ROUNDS, min(self._rounds, int(CELL_S / (2 * one_s))))
+        cut = None
+        if rounds < self._rounds:
+            cut = f"{rounds} of {self._rounds} rounds: a load and a backup take {one_s:.1f} s"
+        rounds = min(rounds, self._rounds)
+        load, backup = (against_peak(rig, engine, direction, rounds) for direction in Direction)
+        if self._compute is None:
+            self._compute = Products(self._device, self._size)
+        each_s = self._compute.seconds_each()
+        beside = []
+        for moved in (load, backup):
+            part_s = min(_PRODUCTS_S, _PART_BESIDE * median(moved.wall_s))
+            n = max(1, int(part_s / each_s))
+            beside.append(beside_products(rig, engine, moved.direction, self._compute, n, rounds))
+        return replace(row, load=load, backup=backup, beside_load=beside[0], beside_backup=beside[1], cut=cut)
+
+
+def _summary(row: CopyRow) -> Measured:
+    """Put a row into the form that `autotune.choose` judges. Pure."""
+    assert row.load is not None
+    assert row.backup is not None
+    slow = [median(one.times_alone) for one in (row.beside_load, row.beside_backup) if one is not None]
+    rates = [one.n_bytes / median(one.wall_s) for one in (row.load, row.backup)]
+    return Measured(Candidate(row.backend), rates[0], rates[1], max(slow, default=None))
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

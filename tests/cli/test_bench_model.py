@@ -1,0 +1,154 @@
+"""`bench model`: refusals before anything is measured, a break-even that says what it rests on, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from cli_runner import QUIET, call, command_line
+
+from hicachectl.bench_results import priors_of, read_bench
+from hicachectl.runtime.cost import Path as CostPath
+from hicachectl.runtime.cost import RecomputeCost
+
+SMALL = (
+    "bench",
+    "model",
+    "--geometry",
+    "tiny-4k",
+    "--page-tokens",
+    "64",
+    "--device",
+    "cpu",
+    "--lengths",
+    "64,100,256,512",
+)
+H200 = RecomputeCost(7.65e-3, 2.84e-5, 5.12e-10)
+
+
+@pytest.fixture
+def prefill(tmp_path: Path) -> Path:
+    path = tmp_path / "prefill.csv"
+    rows = [f"{n},{H200.seconds(0, n)}" for n in (256, 512, 1024, 4096, 16384)]
+    path.write_text("\n".join(["tokens,seconds", *rows]) + "\n")
+    return path
+
+
+def test_a_result_is_a_file_with_the_costs_of_every_path_and_of_a_prefill(tmp_path: Path, prefill: Path) -> None:
+    path, where = tmp_path / "costs.json", tmp_path / "l3"
+    ran = call(
+        *SMALL, "--rounds", "3", "--path", str(where), "--prefill-file", str(prefill), "--prefill-hardware", "my engine",
+        "-o", "json", "--output-file", str(path),
+    )  # fmt: skip
+    assert ran.code in (0, 9), ran.err  # 9: another load on this machine
+    assert not where.exists()
+    document = json.loads(path.read_text()) | {"exit_code": 0, "status": "ok"}
+    path.write_text(json.dumps(document))
+    found, data = read_bench(path), document["data"]
+    assert set(priors_of(found)) == set(CostPath)
+    recompute = found.costs.recompute
+    assert recompute is not None
+    assert (recompute.model, recompute.hardware) == ("tiny-4k", "my engine")
+    assert recompute.b_s == pytest.approx(H200.b_s, rel=1e-6)
+    assert data["recompute"]["source"] == f"times in {prefill}"
+    assert data["recompute"]["measured"] is True
+    assert [fit["tier"] for fit in data["restore"]] == ["host", "storage"]
+    for fit in data["restore"]:
+        assert (fit["from_tokens"], fit["to_tokens"], fit["n_samples"]) == (64, 512, 12)  # 100 tokens are two pages
+    assert {even["tier"] for even in data["break_even"]} == {"host", "storage"}
+    assert [one["n_tokens"] for one in data["saved"] if one["tier"] == "host"] == [1024, 4096, 16384, 32768]
+    for one in data["saved"]:
+        assert one["saved_s"] == pytest.approx(one["recompute_s"] - one["restore_s"])
+        assert one["recompute_s"] == pytest.approx(H200.skipped_s(0, one["n_tokens"]), rel=1e-6)
+        assert one["beyond_measured"]
+    length = found.find("host tier, 128 tokens", "restore_s")
+    assert length is not None
+    assert len(length.samples) == 3
+
+
+def test_without_a_recompute_there_are_restores_alone_and_the_reason(tmp_path: Path) -> None:
+    ran = call(*SMALL, "--rounds", "2", "--path", "none", "-o", "json")
+    data = ran.json["data"]
+    assert (data["recompute"], data["break_even"], data["saved"], data["storage"]) == (None, [], [], None)
+    assert "--prefill-file" in data["facts"]["/recompute"]["reason"]
+    assert data["facts"]["/storage"]["reason"] == "--path none"
+    assert data["facts"]["/costs/storage_read"]["reason"] == "--path none"
+    assert [fit["tier"] for fit in data["restore"]] == ["host"]
+    assert data["restore"][0]["c_s"] == 0
+
+
+def test_a_configured_recompute_is_compared_and_is_no_measured_cost() -> None:
+    ran = call(*SMALL, "--rounds", "2", "--path", "none", "--prefill", "configured", "-o", "json")
+    data = ran.json["data"]
+    assert data["recompute"]["measured"] is False
+    assert (data["recompute"]["a_s"], data["recompute"]["n_samples"]) == (7.65e-3, 0)
+    assert data["costs"]["recompute"] is None
+    assert data["facts"]["/costs/recompute"]["reason"] == "its coefficients were given, not measured"
+    assert len(data["break_even"]) == 1
+
+
+def test_no_time_is_no_answer(tmp_path: Path) -> None:
+    ran = call(*SMALL, "--path", str(tmp_path), "--time-budget", "0", "-o", "json")
+    assert ran.code == 9
+    assert ran.json["data"]["restore"] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "words"),
+    [
+        (("--lengths", "512"), 2, "'512' are no lengths"),
+        (("--lengths", "512,x"), 2, "are no lengths"),
+        (("--prefill", "guess"), 2, "one of none, configured, synthetic"),
+        (("--prefill", "synthetic"), 2, "the layers of tiny-4k are not known"),
+        (("--prefill-hardware", "mine"), 2, "--prefill-hardware without --prefill-file"),
+        (("--prefill-file", "/nowhere.csv"), 2, "/nowhere.csv"),
+        (("--backend", "uva"), 2, "do not go together"),
+        (("--device", "mtia"), 5, "torch cannot use device mtia here"),
+        (("--lengths", "1,16000000", "--geometry", "mla-78"), 10, "host pool"),
+        (("--root", "/"), 2, "snapshot"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_with_its_code(more: tuple[str, ...], code: int, words: str) -> None:
+    ran = call(*SMALL, *more)
+    assert ran.code == code, ran.err
+    assert words in ran.err
+
+
+def test_two_recomputes_and_too_few_lengths_of_one_are_refused(tmp_path: Path, prefill: Path) -> None:
+    ran = call(*SMALL, "--prefill-file", str(prefill), "--prefill", "configured")
+    assert ran.code == 2
+    assert "both say what recomputing costs" in ran.err
+    short = tmp_path / "short.csv"
+    short.write_text("tokens,seconds\n100,1\n200,2\n200,2.1\n")
+    ran = call(*SMALL, "--prefill-file", str(short))
+    assert ran.code == 2
+    assert "2 different lengths for a curve of 3 coefficients" in ran.err
+    assert str(short) in ran.err
+
+
+def test_a_disk_without_room_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    ran = call(*SMALL, "--path", "/proc/none")
+    assert ran.code == 10
+    assert "--path none" in ran.err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_it_with_its_code_and_leaves_nothing(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    line = command_line(*SMALL, "--rounds", "100000", "--path", str(tmp_path / "new"), "-o", "json")
+    process = subprocess.Popen(line, env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 50
+        while not list(tmp_path.glob("new/hicachectl-bench-*/round/*/*/*.page")) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=50)
+    finally:
+        process.kill()
+    assert process.returncode == code, err
+    assert json.loads(out)["exit_code"] == code
+    assert list(tmp_path.iterdir()) == []

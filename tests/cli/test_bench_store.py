@@ -1,0 +1,123 @@
+"""`bench store`: refused before the first byte where it does not fit, and nothing left of it however it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from cli_runner import QUIET, call, command_line
+
+from hicachectl.bench_results import priors_of, read_bench
+from hicachectl.disk_room import require_disk_room
+from hicachectl.errors import CapacityError
+from hicachectl.runtime.cost import Path as CostPath
+
+SMALL = ("bench", "store", "--geometry", "tiny-4k", "--page-tokens", "64", "--size", "4KiB", "--threads", "1")
+
+
+def test_a_result_is_a_file_whose_costs_the_cost_model_may_start_from(tmp_path: Path) -> None:
+    path, where = tmp_path / "store.json", tmp_path / "disk"
+    ran = call(*SMALL, "--batch", "1,4", "--no-fsync", "--path", str(where), "-o", "json", "--output-file", str(path))
+    assert ran.code in (0, 9)  # 9: another load on this machine
+    assert not where.exists()
+    document = json.loads(path.read_text()) | {"exit_code": 0, "status": "ok"}
+    path.write_text(json.dumps(document))
+    found = read_bench(path)
+    data = document["data"]
+    assert (found.kind, data["geometry"]["name"], data["geometry"]["page_tokens"]) == ("store", "tiny-4k", 64)
+    assert data["folder_reason"] == "asked for"
+    assert data["left"] == []
+    rate = found.find("read warm, 4 pages a call, 1 thread", "bytes_per_s")
+    assert rate is not None
+    assert len(rate.samples) == 3
+    assert set(priors_of(found)) <= {CostPath.STORAGE_READ, CostPath.STORAGE_WRITE}
+    for name in ("storage_read", "storage_write"):
+        cost, pointer = data["costs"][name], f"/costs/{name}"
+        assert (cost is None) == (pointer in data["facts"])
+
+
+def test_calls_of_one_size_give_no_line_and_say_so(tmp_path: Path) -> None:
+    ran = call(*SMALL, "--batch", "2", "--path", str(tmp_path), "--rounds", "1", "-o", "json")
+    assert ran.code == 0
+    reason = ran.json["data"]["facts"]["/costs/storage_read"]["reason"]
+    assert reason.endswith("by one thread: transfers of one size only: no line through them")
+
+
+def test_what_does_not_fit_the_disk_is_refused_with_the_arithmetic_before_a_folder_is_made(tmp_path: Path) -> None:
+    ran = call(*SMALL[:-4], "--size", "500TiB", "--path", str(tmp_path / "new"))
+    assert ran.code == 10
+    for term in ("pages of 512 B", "headers and rounding to blocks", "folders", "free", "left to others, a twentieth"):
+        assert term in ran.err
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_twentieth_of_the_disk_stays_free(tmp_path: Path) -> None:
+    require_disk_room(tmp_path / "new", [("pages", 94), ("headers", 1)], "h", free_bytes=lambda folder: 100)
+    with pytest.raises(CapacityError, match=r"96 B \(96 B\) are to be written, .* has room for 95 B") as caught:
+        require_disk_room(tmp_path / "new", [("pages", 95), ("headers", 1)], "h", free_bytes=lambda folder: 100)
+    assert caught.value.terms == (("pages", 95), ("headers", 1), ("free", 100), ("left to others, a twentieth", -5))
+
+
+def test_the_folder_is_that_of_the_configuration_where_none_is_given(tmp_path: Path) -> None:
+    there = tmp_path / "l3"
+    ran = call(*SMALL, "--batch", "1", "--rounds", "1", "-o", "json", env={"HICACHECTL_RUN_STORAGE_PATH": str(there)})
+    assert ran.code == 0
+    assert Path(ran.json["data"]["folder"]).parent == there
+    assert ran.json["data"]["folder_reason"] == "storage_path of the configuration"
+    assert not there.exists()
+
+
+def test_no_time_is_no_answer(tmp_path: Path) -> None:
+    ran = call(*SMALL, "--path", str(tmp_path), "--time-budget", "0", "-o", "json")
+    assert ran.code == 9
+    assert ran.json["data"]["rows"][0]["refused"] is None
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "words"),
+    [
+        (("--batch", "0"), 2, "'0' are no counts"),
+        (("--threads", "1,x"), 2, "'1,x' are no counts"),
+        (("--size", "much"), 2, "much"),
+        (("--geometry", "qwen3-8"), 2, "did you mean 'qwen3-8b'"),
+        (("--layout", "pages"), 2, "layout"),
+        (("--root", "/"), 2, "snapshot"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_with_its_code(more: tuple[str, ...], code: int, words: str) -> None:
+    ran = call(*SMALL, *more)
+    assert ran.code == code, ran.err
+    assert words in ran.err
+
+
+def test_a_folder_that_cannot_be_made_is_named_and_not_ready(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    ran = call(*SMALL, "--path", str(tmp_path / "file" / "below"))
+    assert ran.code == 10
+    assert "no folder for the measurement can be made" in ran.err
+    assert str(tmp_path / "file" / "below") in ran.err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_it_with_its_code_and_leaves_nothing_but_the_files_of_others(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    (tmp_path / "mine").write_text("of another")
+    line = command_line(*SMALL[:-4], "--size", "4MiB", "--rounds", "1000", "--path", str(tmp_path), "-o", "json")
+    process = subprocess.Popen(line, env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 50
+        while not list(tmp_path.glob("hicachectl-bench-*/round/*/*/*.page")) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=50)
+    finally:
+        process.kill()
+    assert process.returncode == code, err
+    assert json.loads(out)["exit_code"] == code
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

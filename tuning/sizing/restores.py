@@ -1,0 +1,112 @@
+"""Whether a larger registered pool restores more slowly: the same requests of two steps side by side. Pure.
+
+Both steps replay the same window in the same order, so a request that restored as many pages in both did the same work;
+the ratio of their waits is what the larger pool costs. Its noise has two parts: the standard error over consecutive tenths of
+the pairs (delete-one jackknife), and how far two runs of one size were apart (`drift`), where one was made twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["RestoreRatio", "Restores", "compare_restores", "restores_of", "tenths"]
+
+MOST_KEPT = 20_000
+"""Requests whose restore a step keeps: of a longer window every k-th one, the same ones in every step."""
+_GROUPS = 10
+_LEAST_PAIRS = 10 * _GROUPS
+_SIGNIFICANT = 2.0
+"""Times its noise a ratio must be away from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restores:
+    """Requests that waited for a restore: which ones of the window, pages each restored, seconds each waited."""
+
+    requests: tuple[int, ...] = ()
+    pages: tuple[int, ...] = ()
+    wait_s: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreRatio:
+    """How much longer the same restores took with the larger pool. `ratio` None with `reason`; `noise` as above.
+
+    `slower_s_per_page`: seconds more a restored page (less: negative), `differs`: away from 1 by more than twice the noise.
+    """
+
+    small_pages: int
+    large_pages: int
+    n_requests: int
+    ratio: float | None
+    noise: float | None
+    slower_s_per_page: float | None
+    differs: bool
+    reason: str | None = None
+    by_tenth: tuple[float, ...] = ()
+    """The ratio in each tenth of the pairs, in their order."""
+
+
+def restores_of(pages: npt.NDArray[np.float64], wait_s: npt.NDArray[np.float64]) -> Restores:
+    """Keep the restores of a window from its columns by request: pages restored, seconds waited. Pure.
+
+    >>> restores_of(np.array([0.0, 3.0]), np.array([0.0, 0.5]))
+    Restores(requests=(1,), pages=(3,), wait_s=(0.5,))
+    """
+    every = max(1, -(-len(pages) // MOST_KEPT))
+    kept = np.flatnonzero(pages > 0)
+    kept = kept[kept % every == 0]
+    return Restores(
+        tuple(kept.tolist()), tuple(pages[kept].astype(int).tolist()), tuple(float(f"{x:.4g}") for x in wait_s[kept])
+    )
+
+
+def tenths(restores: Restores) -> tuple[float, ...]:
+    """Return the seconds a restored page waited in each tenth of the restores, in their order; fewer than ten give one. Pure."""
+    pages, wait_s = np.asarray(restores.pages, np.float64), np.asarray(restores.wait_s, np.float64)
+    if not len(pages):
+        return ()
+    n_groups = _GROUPS if len(pages) >= _GROUPS else 1
+    groups = np.arange(len(pages)) * n_groups // len(pages)
+    return tuple(float(wait_s[groups == g].sum() / pages[groups == g].sum()) for g in range(n_groups))
+
+
+def compare_restores(
+    small_pages: int, small: Restores, large_pages: int, large: Restores, *, drift: float = 0.0
+) -> RestoreRatio:
+    """Compare the requests that restored as many pages in both steps. Pure. `drift`: what two runs of one size are apart, less 1."""
+    first, second = _matched(small, large)
+    n = len(first)
+    if n < _LEAST_PAIRS or not first[:, 1].sum():
+        few = f"{n} requests restored as many pages in both, {_LEAST_PAIRS} are needed"
+        return RestoreRatio(small_pages, large_pages, n, None, None, None, False, few)
+    ratio = float(second[:, 1].sum() / first[:, 1].sum())
+    groups = np.arange(n) * _GROUPS // n
+    each = tuple(float(second[groups == g, 1].sum() / first[groups == g, 1].sum()) for g in range(_GROUPS))
+    left_out = [float(second[groups != g, 1].sum() / first[groups != g, 1].sum()) for g in range(_GROUPS)]
+    noise = math.hypot(_jackknife(left_out), drift)
+    slower = float((second[:, 1].sum() - first[:, 1].sum()) / first[:, 0].sum())
+    return RestoreRatio(
+        small_pages, large_pages, n, ratio, noise, slower, differs=abs(ratio - 1) > _SIGNIFICANT * noise, by_tenth=each
+    )
+
+
+def _matched(small: Restores, large: Restores) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Rows of (pages, seconds) of the requests that both have with as many pages."""
+    rows = [np.column_stack([one.requests, one.pages, one.wait_s]).reshape(-1, 3) for one in (small, large)]
+    _, i, j = np.intersect1d(rows[0][:, 0], rows[1][:, 0], assume_unique=True, return_indices=True)
+    first, second = rows[0][i, 1:], rows[1][j, 1:]
+    same = first[:, 0] == second[:, 0]
+    return first[same], second[same]
+
+
+def _jackknife(left_out: Sequence[float]) -> float:
+    """Standard error from estimates that each leave one group out."""
+    values = np.asarray(left_out)
+    n = len(values)
+    return float(np.sqrt((n - 1) / n * ((values - values.mean()) ** 2).sum()))
