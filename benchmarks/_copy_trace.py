@@ -122,7 +122,8 @@ def _host_medians(host: _Host, engine: TransferEngine, ask: Ask, rounds: int) ->
             seen.setdefault(transfer.direction, []).append(row)
     found = []
     for direction, rows in seen.items():
-        medians = sorted(((name, median(row[name] for row in rows)) for name in rows[0]), key=lambda item: item[1])
+        names = [name for name in rows[0] if all(name in row for row in rows)]  # a stage may come behind the wait
+        medians = sorted(((name, median(row[name] for row in rows)) for name in names), key=lambda item: item[1])
         found.append((direction.value, ", ".join(f"{name} {value:.0f}" for name, value in medians) + " us"))
     return found
 

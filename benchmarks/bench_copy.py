@@ -2,7 +2,7 @@
 
 Run: python benchmarks/bench_copy.py [--device cuda|cpu] [--json FILE] [--quick] [--rounds N] [--only WORD,WORD]
      [--staging-mib N] [--buffers N] [--groups FIRST+OTHERS] [--kernel triton|torch] [--scatter-programs N]
-     [--first-pieces N] [--ahead] [--trace] [--commit SHA]
+     [--beside-programs N] [--first-pieces N] [--ahead] [--trace] [--commit SHA]
 
 `--device cpu` runs a tiny version of every part: it shows that the code works, and measures nothing of interest.
 """
@@ -89,6 +89,7 @@ def main() -> None:
             options.kernel,
             scatter_programs=options.scatter_programs,
             first_pieces=options.first_pieces,
+            beside_programs=options.beside_programs,
         ),
         int(first),
         int(others) if others else None,
@@ -321,6 +322,13 @@ def _add(parser: argparse.ArgumentParser) -> None:
         default=usual.scatter_programs,
         metavar="N",
         help="programs of a scatter kernel at most",
+    )
+    parser.add_argument(
+        "--beside-programs",
+        type=int,
+        default=usual.beside_programs,
+        metavar="N",
+        help="programs of one that nothing waits for",
     )
     parser.add_argument(
         "--first-pieces", type=int, default=usual.first_pieces, metavar="N", help="pieces of a transfer's first call"

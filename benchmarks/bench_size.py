@@ -3,6 +3,8 @@
 Run: python benchmarks/bench_size.py [--device cpu|cuda] [--geometry NAME] [--json FILE] [--quick] [--trace FILE] [--commit SHA]
      [--pool-kind KIND] [--time-budget S]
 
+On an accelerator: --device cuda --geometry tiny-512k (twice the plateau of the conversation trace is 49 GiB of host memory).
+
 What `hicachectl tune size` measures, by the same library calls; needs torch and numpy alone. `--device cuda` keeps L1 in device
 memory and registers the pools. Refuses to report steps that did not hit what the exact curve says.
 """

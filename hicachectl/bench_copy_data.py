@@ -100,6 +100,7 @@ def copy_details(probe: CopyProbe) -> dict[str, Any]:
     best = {line.layout: line.backend for line in probe.lines}
     return {
         "geometry": geometry.name,
+        "dtype": geometry.dtype,
         "page_tokens": geometry.page_tokens,
         "page_bytes": geometry.page_bytes,
         "planes": geometry.n_planes,

@@ -121,9 +121,8 @@ def link_reasons(probe: LinkProbe, targets: Sequence[LinkTarget]) -> dict[str, s
         "registered_with": "not registered; the reasons say why",
     }
     for at, target in enumerate(targets):
-        why = target.math_reason or "no uplink was found"
         for name in ("uplink", "own_link_bytes_per_s", "uplink_bytes_per_s"):
-            found[f"/accelerators/{at}/{name}"] = why
+            found[f"/accelerators/{at}/{name}"] = target.math_reason or "no port above it was found"
         found[f"/accelerators/{at}/node"] = "the firmware does not tell the accelerator's node"
     for at, row in enumerate(probe.rows):
         why = row.expected.reason or "it was not measured"

@@ -24,7 +24,7 @@ from hicachectl.memory_room import host_memory
 from hicachectl.prove_load import torch_rig
 from hicachectl.runtime.memory.budget import Ask, HostMemory, ledger
 from hicachectl.runtime.probes.link import METHOD, Rig, run_link_probe
-from hicachectl.runtime.probes.link_cases import LinkCase, link_cases
+from hicachectl.runtime.probes.link_cases import LinkCase, link_cases, one_to_one
 from hicachectl.runtime.probes.link_math import LinkTarget, Way
 from hicachectl.runtime.probes.link_verdict import judge_rows
 from hicachectl.tuning.host.pci import parse_link_speed
@@ -75,7 +75,10 @@ def links_result(
     everyone = link_targets(machine, devices)
     targets = chosen_targets(machine, everyone, ask.target)
     nodes = nodes_of_targets(machine, everyone, ask.nodes)
-    cases = link_cases(targets, nodes, ways=ask.ways, sizes=ask.sizes, concurrent_only=ask.concurrent, among=everyone)
+    spread = one_to_one(everyone, memory_nodes(machine)) if not ask.nodes else None
+    cases = link_cases(
+        targets, nodes, ways=ask.ways, sizes=ask.sizes, concurrent_only=ask.concurrent, among=everyone, spread=spread
+    )
     most = max(ask.sizes)
     loaded = {one.target.address for case in cases for one in case.busy}
     asks = [

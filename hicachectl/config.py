@@ -127,12 +127,22 @@ class Effective:
         `what` says what was measured, such as "longest request of the trace". A value that a flag, the environment, a file or a profile set to
         something other than `auto` stays. Raises UsageError when the value does not fit the key.
         """
-        checked = check_value(key_named(name), value, text=False, where=what)
+        measured = self.replaced({name: value}, what)
         if self.value(name) != "auto" and self.origins[name].kind is not OriginKind.DEFAULT:
             return self
-        values = {key: self.value(key) for key in catalogue()} | {name: checked}
-        origins = MappingProxyType({**self.origins, name: Origin(OriginKind.MEASURED, what)})
-        return replace(self, config=_build(values), origins=origins)
+        return measured
+
+    def replaced(self, measured: Mapping[str, object], what: str) -> Effective:
+        """Return a copy with measured values in place of those that these keys had. Pure.
+
+        `what` says what was measured, or the file it is in. Raises UsageError when a value does not fit its key.
+        """
+        checked = {
+            name: check_value(key_named(name), value, text=False, where=what) for name, value in measured.items()
+        }
+        values = {key: self.value(key) for key in catalogue()} | checked
+        new = {name: Origin(OriginKind.MEASURED, what) for name in measured}
+        return replace(self, config=_build(values), origins=MappingProxyType({**self.origins, **new}))
 
     def unused_workload(self) -> str | None:
         """Say that a trace from a stronger place replaces the synthetic workload the settings file asks for, and what of the file stays. Pure.

@@ -146,6 +146,12 @@ class RunConfig(Section):
     restore_margin: float = Field(
         default=1.1, ge=1, description="a restore must be this many times cheaper than recomputing"
     )
+    costs: str | None = Field(
+        default=None,
+        min_length=1,
+        description="files of bench results, comma-separated, the first that has a cost counts: what transfers and prefill cost here before anything moved; null = guesses",
+        json_schema_extra={"want": "files of bench -o json, comma-separated, or null"},
+    )
     seen_keys: int = Field(
         default=1 << 20, ge=1, le=1 << 28, description="page keys remembered to name the reason of a miss"
     )

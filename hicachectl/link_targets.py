@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hicachectl.errors import UsageError
 from hicachectl.render.topo_words import names_of
 from hicachectl.runtime.probes.link_math import LinkTarget
-from hicachectl.tuning.host.model import Machine, SlotKind, Uplink
-
-if TYPE_CHECKING:
-    from hicachectl.tuning.host.facts import Fact
+from hicachectl.tuning.host.facts import Confidence, Fact
+from hicachectl.tuning.host.model import Machine, PciDevice, SlotKind, Uplink
+from hicachectl.tuning.host.uplinks import link_bytes_per_s
 
 __all__ = ["chosen_targets", "link_targets", "memory_nodes"]
 
@@ -33,8 +32,18 @@ def link_targets(machine: Machine, devices: Sequence[Any]) -> tuple[LinkTarget, 
             continue
         uplink = _uplink_of(machine, address)
         if uplink is None:
-            why = "no port above it was found"
-            found.append(LinkTarget(address, names.of(address), one.name, listed[address].node.value, math_reason=why))
+            end = _own_end(listed[address])
+            found.append(
+                LinkTarget(
+                    address,
+                    names.of(address),
+                    one.name,
+                    listed[address].node.value,
+                    own_bytes_per_s=end.value,
+                    math_source=end.source,
+                    math_reason=end.reason,
+                )
+            )
             continue
         own: Fact[float] = uplink.solo_bytes_per_s[address]
         capacity = uplink.capacity_bytes_per_s
@@ -95,6 +104,20 @@ def memory_nodes(machine: Machine) -> tuple[int, ...]:
         and node.kind.value not in ("memory-less", "device-memory")
         and (allowed is None or node.id in allowed)
     )
+
+
+def _own_end(device: PciDevice) -> Fact[float]:
+    """What an accelerator without a port above it tells of its link, as in a virtual machine: believed where it runs at its top speed."""
+    link, source = device.link, f"link math of {device.address}, the accelerator's own end"
+    now, top, width = link.speed_now_gt_s.value, link.speed_max_gt_s.value, link.width_now.value
+    if now is None or top is None or width is None:
+        return Fact(
+            None, source, Confidence.DERIVED, "no port above it was found, and it tells no speed or width of its own"
+        )
+    if now < top:
+        reason = f"no port above it was found; its own end runs at {now:g} of {top:g} GT/s, idle or for good"
+        return Fact(None, source, Confidence.DERIVED, reason)
+    return Fact(link_bytes_per_s(top, width), source, Confidence.DERIVED)
 
 
 def _uplink_of(machine: Machine, address: str) -> Uplink | None:

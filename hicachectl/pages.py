@@ -205,7 +205,7 @@ PAGES: dict[str, Page] = {
                 "hicachectl bench link U3 --concurrent",
                 "only what the accelerators behind one uplink take from each other",
             ),
-            Example("hicachectl bench link -o json --output-file link.json", "every sample, as a file"),
+            Example("hicachectl bench link -o json --output-file link.json", "a file for topo --measured"),
         ),
         exits=(0, 1, 2, 5, 9, 10, 130, 143),
     ),

@@ -13,6 +13,7 @@ from hicachectl.disk_room import disk_warnings
 from hicachectl.envelope import Diagnostic, Severity
 from hicachectl.errors import CapacityError, ExitCode, StorageError, StorageFault, UsageError
 from hicachectl.memory_room import host_memory as look_at_memory
+from hicachectl.run_costs import measured_priors, read_costs
 from hicachectl.run_memory import mapping_spec, small_pages_warning
 from hicachectl.runtime.cache import require_room
 from hicachectl.runtime.core import CacheConfig, PrefetchWait
@@ -118,7 +119,11 @@ def plan_run(run: RunConfig, *, tuned_weights: str | None = None) -> RunPlan:
         device=device.name,
         device_reason=device.reason if run.device == "auto" else None,
         host_slots=run.host_slots,
-        costs=CostModel(RecomputeCost(run.compute.a_s, run.compute.b_s, run.compute.c_s), margin=run.restore_margin),
+        costs=CostModel(
+            RecomputeCost(run.compute.a_s, run.compute.b_s, run.compute.c_s),
+            priors=measured_priors(read_costs(run.costs), device.type),
+            margin=run.restore_margin,
+        ),
         storage_path=None if run.storage_path in (None, "auto") else Path(run.storage_path),
         storage_bytes=run.storage_bytes,
         verify=Verify.parse(run.verify),

@@ -148,6 +148,8 @@ def _facts(data: dict[str, Any], found: SizeFound, why_no_costs: str) -> dict[st
     for index, term in enumerate(data["budget"]["terms"]):
         if term["n_bytes"] is None:
             null(f"/budget/terms/{index}/n_bytes", term["reason"] or "not read")
+    if data["budget"]["trial_bytes"] is None:
+        null("/budget/trial_bytes", "no placement asked")
     for name in ("ceiling_error", "plateau_error_pages"):
         if data["curve"][name] is None:
             null(f"/curve/{name}", found.prediction.sure.reason or "no interval")

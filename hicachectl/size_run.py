@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hicachectl.run_plan import RunPlan
     from hicachectl.runtime.replay.driver import ReplayConfig
     from hicachectl.runtime.replay.record import Recorder
+    from hicachectl.tuning.sizing.budget import Budget
     from hicachectl.tuning.sizing.economics import Costs
     from hicachectl.tuning.sizing.pool_costs import PoolCosts
     from hicachectl.tuning.sizing.pool_trials import PoolTrials
@@ -52,8 +53,6 @@ class Sizing:
         from hicachectl.run_plan import plan_run
         from hicachectl.runtime.keytable import table_bytes
         from hicachectl.runtime.transfer.device import device_type
-        from hicachectl.tuning.host.memory import read_memory
-        from hicachectl.tuning.sizing.budget import budget_of
         from hicachectl.units import parse_size
 
         self.cli, self.effective, self.steps_text = cli, effective, steps
@@ -70,7 +69,7 @@ class Sizing:
         taken = on_host + table_bytes(effective.run.seen_keys)
         limit = None if max_bytes is None else parse_size(max_bytes, where="--max-bytes")
         self._taken_bytes, self._max_bytes = taken, limit
-        self.budget = budget_of(read_memory(self.root), taken_bytes=taken, max_bytes=limit)
+        self.budget = self._look()
 
     def predict(self) -> Prediction:
         """Read the trace, and choose."""
@@ -270,18 +269,30 @@ class Sizing:
             progress=progress,
         )  # fmt: skip
 
-    def _require_room(self, pages: int) -> None:
-        """Look again before memory is taken: it may have gone since the plan. Raises CapacityError."""
-        from hicachectl.errors import CapacityError
+    def _look(self) -> Budget:
+        """Look at what the host has room for now."""
+        from hicachectl.size_room import pool_plan
         from hicachectl.tuning.host.memory import read_memory
         from hicachectl.tuning.sizing.budget import budget_of
 
-        now = budget_of(read_memory(self.root), taken_bytes=self._taken_bytes, max_bytes=self._max_bytes)
+        plan = pool_plan(
+            self.base.host_memory, self.base.geometry, self.base.device, ranks=self.ranks, shared=self.shared
+        )
+        return budget_of(
+            read_memory(self.root), taken_bytes=self._taken_bytes, max_bytes=self._max_bytes, plan=plan
+        )  # fmt: skip
+
+    def _require_room(self, pages: int) -> None:
+        """Look again before memory is taken: it may have gone since the plan. Raises CapacityError."""
+        from hicachectl.errors import CapacityError
+
+        now = self._look()
         wanted = pages * self.base.geometry.page_bytes
-        if wanted > now.can_use_bytes:
+        most = now.can_use_bytes if now.trial_bytes is None else now.trial_bytes
+        if wanted > most:
             raise CapacityError(
-                f"a pool of {wanted} bytes, {now.can_use_bytes} are to be had now",
-                terms=(("pool bytes", wanted), (now.bound, now.can_use_bytes)),
+                f"a pool of {wanted} bytes, {most} are to be had now",
+                terms=(("pool bytes", wanted), (now.bound, most)),
                 why=f"bound by {now.bound}",
             )
 

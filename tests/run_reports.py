@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hicachectl.runtime.cost import CostState, FitMethod, LinearCost, PathState, RecomputeCost
+from hicachectl.runtime.cost import DEFAULT_PRIORS, CostState, FitMethod, Path, PathState, RecomputeCost
 from hicachectl.runtime.reasons import MissReason
 from hicachectl.runtime.replay.latency import latency_histogram
 from hicachectl.runtime.replay.memory_report import HostMemory, HostMemoryStep
@@ -38,7 +38,7 @@ def missed(**tokens: int) -> dict[str, int]:
 
 
 def path_state(path: str, method: FitMethod, n: int, fixed_s: float, per_byte_s: float) -> PathState:
-    return PathState(path, method, n, min(n, 32), fixed_s, per_byte_s, LinearCost(1e-4, 1e-10))
+    return PathState(path, method, n, min(n, 32), fixed_s, per_byte_s, DEFAULT_PRIORS[Path(path)])
 
 
 def step(name: str, state: str, wall_s: float, asked: str, text: str, reason: str | None = None) -> HostMemoryStep:

@@ -35,6 +35,7 @@ def copy(
     ctx: typer.Context,
     geometry: Annotated[str | None, typer.Option("--geometry", help="KV geometry preset, such as qwen3-8b or mla-78.", metavar="NAME", show_default="qwen3-8b; on the processor tiny-512k")] = None,
     page_tokens: Annotated[str | None, typer.Option("--page-tokens", help="Tokens a page.", metavar="N", show_default="64; on the processor 512")] = None,
+    dtype: Annotated[str | None, typer.Option("--dtype", help="Element type of the KV cache, such as bf16, fp8_e4m3 or int8.", metavar="TYPE", show_default="the preset's")] = None,
     profile: Annotated[str | None, typer.Option("--profile", help="Profile that supplies what is not given.", metavar="NAME|FILE", show_default=False, autocompletion=profile_names)] = None,
     pages: Annotated[int | None, typer.Option("--pages", help="Pages of one transfer.", metavar="N", min=1, show_default="512MiB of them; on the processor 16MiB")] = None,
     layouts: Annotated[str | None, typer.Option("--layout", help="layer_first, page_first, page_first_direct.", metavar="LAYOUT,...", show_default="all")] = None,
@@ -68,6 +69,7 @@ def copy(
 
     flags = {
         "run.geometry": geometry,
+        "run.dtype": dtype,
         "run.page_tokens": page_tokens,
         "run.device": None if device == "auto" else device,
     }
@@ -105,7 +107,7 @@ def _geometry(effective: Effective, *, accelerated: bool) -> KVGeometry:
         name = effective.run.geometry
     if effective.origins["run.page_tokens"].kind is not OriginKind.DEFAULT:
         tokens = effective.run.page_tokens
-    return preset(name, tokens)
+    return preset(name, tokens, effective.run.dtype)
 
 
 def _pages(pages: int | None, geometry: KVGeometry, *, accelerated: bool) -> int:

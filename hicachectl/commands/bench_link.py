@@ -40,8 +40,9 @@ def link(
 
     Beside each rate stands what it should be by link arithmetic; what is far below is a finding with the check that comes next.
     Memory is bound to the node and registered. An accelerator is busy or idle while its neighbour is measured: alone, uplink
-    (all behind it the same way), against (the neighbours the other way), host (all there are). Without an accelerator, or with
-    --device cpu, it copies memory between NUMA nodes instead, and says so. Loads only: no setting and no register is changed.
+    (all behind it the same way), spread (the same, each with a node of its own), against (the neighbours the other way), host (all
+    there are). Without an accelerator, or with --device cpu, it copies memory between NUMA nodes instead, and says so. Loads only:
+    no setting and no register is changed.
     """
     cli: Context = ctx.obj
     cli.refuse_root("bench link")

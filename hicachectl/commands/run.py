@@ -81,6 +81,7 @@ def command(
     selective_hits: Annotated[Text, _option("--selective-hits", "Hits at which write_through_selective copies down.", _POLICY, "N")] = None,
     restore: Annotated[Text, _option("--restore", "cost: only what beats recomputing; always: every hit.", _POLICY, "cost|always")] = None,
     restore_margin: Annotated[Text, _option("--restore-margin", "How many times cheaper a restore must be.", _POLICY, "X")] = None,
+    costs: Annotated[Text, _option("--costs", "Files of bench -o json: what transfers and prefill cost here.", _POLICY, "FILE,...")] = None,
     eviction: Annotated[Text, _option("--eviction", "lru, fifo, lfu, slru or priority.", _POLICY, "ORDER")] = None,
     free_list: Annotated[Text, _option("--free-list", "lifo or fifo: which free slot goes out first.", _POLICY, "ORDER")] = None,
     ghost: Annotated[Text, _option("--ghost", "Entries of the ghost list; 0 = off.", _POLICY, "N")] = None,
@@ -97,6 +98,7 @@ def command(
     Changes nothing on the host; a temporary storage folder is removed at the end.
     """
     from hicachectl.config_keys import key_named
+    from hicachectl.run_costs import with_measured_prefill
     from hicachectl.run_plan import effective_config, plan_run
 
     flags = {
@@ -106,13 +108,13 @@ def command(
         **memory_flags(memory_kind, memory_path, placement, weights, huge_pages, hugetlb_bytes, threads, chunk_bytes),
         "run.host_memory.must_register": must_register,
         "run.layout": layout, "run.backend": backend, "run.write_policy": write_policy, "run.selective_hits": selective_hits,
-        "run.restore": restore, "run.restore_margin": restore_margin, "run.eviction": eviction, "run.free_list": free_list,
+        "run.restore": restore, "run.restore_margin": restore_margin, "run.costs": costs, "run.eviction": eviction, "run.free_list": free_list,
         "run.ghost": ghost, "run.seen_keys": seen_keys, "run.verify": verify, "run.report": report,
         "run.metrics_port": metrics_port,
     }  # fmt: skip
     cli: Context = ctx.obj
     cli.refuse_root("run")
-    effective = effective_config(flags, cli.environ, cli.config_path, profile)
+    effective = with_measured_prefill(effective_config(flags, cli.environ, cli.config_path, profile))
     unused = effective.unused_workload()
     if unused is not None:
         cli.note(f"note: {unused}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from enum import Enum
+from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -37,11 +39,20 @@ def topo(
         ),
     ] = None,
     wake: WakeOption = False,
+    measured: Annotated[
+        Path | None,
+        typer.Option(
+            "--measured",
+            help="A file of bench link: its rates in the place of link math.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Show which accelerators share which link, which node each is near, what is set wrongly, and what could not be read.
 
-    Reads files of /sys and /proc, needs no privilege and changes nothing. Capacities are link math until a bench measured
-    them. Without root the config space ends after 64 bytes: what it holds is unknown then, never zero.
+    Reads files of /sys and /proc, needs no privilege and changes nothing. Capacities are link math but for what the
+    file of --measured holds. Without root the config space ends after 64 bytes: what it holds is unknown then, never zero.
 
     LINK is PCIe generation and lanes, now / at most; CAP, SOLO (alone) and ALL BUSY are GiB/s of one direction.
     HOST POOLS sizes equal host memory pools for all accelerators from available memory, for five policies: local, on the card's
@@ -50,7 +61,7 @@ def topo(
     node to its bytes (10 is its own), REMOTE the share of bytes on other nodes.
     """
     if ctx.invoked_subcommand is not None:
-        _refuse_lost_options(ctx.invoked_subcommand, fail_on=fail_on, wake=wake)
+        _refuse_lost_options(ctx.invoked_subcommand, fail_on=fail_on, wake=wake, measured=measured)
         return
     from hicachectl.render.topo_screen import Topology, draw_topology
     from hicachectl.tuning.findings import judge
@@ -61,6 +72,11 @@ def topo(
     machine = read_machine(root, wake=wake)
     origin = origin_of(root)
     findings = judge(machine, recorded=not root.is_live)
+    told: str | None = None
+    if measured is not None:
+        from hicachectl.topo_measured import read_measured
+
+        machine, told = read_measured(measured, machine)
     result = topo_result(machine, findings, fail_on=None if fail_on is None else Severity(fail_on.value))
 
     def render(screen: Screen, data: dict[str, Any]) -> None:
@@ -79,6 +95,8 @@ def topo(
             [f.named for f in findings],
         )
         draw_topology(screen, shown)
+        if told is not None:
+            screen.paragraph("CAP, SOLO, ALL BUSY  ", told)
 
     cli.emit(result, render=render, origin=origin)
 
@@ -107,10 +125,12 @@ app.command()(topo_snapshot.snapshot)
 app.command()(topo_diff.diff)
 
 
-def _refuse_lost_options(command: str, *, fail_on: FailOn | None, wake: bool) -> None:
+def _refuse_lost_options(command: str, *, fail_on: FailOn | None, wake: bool, measured: Path | None) -> None:
     """Stop where an option of `topo` alone stands before a command below it: it would do nothing there."""
     if fail_on is not None:
         raise UsageError(f"--fail-on is an option of topo, not of topo {command}", where=f"--fail-on {fail_on.value}", why=f"topo {command} judges nothing", hint=f"hicachectl topo --fail-on {fail_on.value}, and topo {command} by itself")  # fmt: skip
+    if measured is not None:
+        raise UsageError(f"--measured is an option of topo, not of topo {command}", where=f"--measured {measured}", why=f"topo {command} shows no measured rate", hint=f"hicachectl topo --measured {quote(str(measured))}, and topo {command} by itself")  # fmt: skip
     if wake:
         hint = "hicachectl topo diff wakes nothing" if command == "diff" else f"hicachectl topo {command} --wake"
         raise UsageError("--wake stands before the command it is for", where="--wake", why=f"topo takes it for its own screen, topo {command} would not see it", hint=hint)  # fmt: skip

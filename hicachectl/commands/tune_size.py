@@ -45,6 +45,7 @@ def size(
     seed: Annotated[Text, _option("--seed", "Seed of the synthetic workload.", _WORKLOAD, "N")] = None,
     limit: Annotated[Text, _option("--limit", "Only the first N requests.", _WORKLOAD, "N")] = None,
     session_gap: Annotated[Text, _option("--session-gap", "Seconds between session starts of a trace with relative times.", _WORKLOAD, "S")] = None,
+    costs_files: Annotated[Text, _option("--costs", "Files of bench -o json: what transfers and prefill cost here.", _WORKLOAD, "FILE,...")] = None,
     profile: Annotated[Text, _option("--profile", "Profile that supplies what is not given.", _POOL, "NAME|FILE", autocompletion=profile_names)] = None,
     geometry: Annotated[Text, _option("--geometry", "KV geometry preset, such as qwen3-8b or tiny-4k.", _POOL, "NAME")] = None,
     dtype: Annotated[Text, _option("--dtype", "Element type of the KV cache, such as bf16, fp8_e4m3 or int8.", _POOL, "TYPE")] = None,
@@ -86,6 +87,7 @@ def size(
     Chosen is the smallest pool within a point of the unlimited hit rate, cut to the memory there is. A sequential
     write_through replay must hit what the curve says, to the page.
     """
+    from hicachectl.run_costs import with_measured_prefill
     from hicachectl.run_plan import effective_config
     from hicachectl.size_config import refuse_existing
     from hicachectl.size_findings import size_exit_code, size_findings
@@ -98,6 +100,7 @@ def size(
     cli.refuse_root("tune size")
     flags = {
         "run.trace": trace, "run.synthetic": synthetic, "run.seed": seed, "run.limit": limit, "run.session_gap_s": session_gap,
+        "run.costs": costs_files,
         "run.geometry": geometry, "run.dtype": dtype, "run.page_tokens": page_tokens, "run.device": device, "run.device_slots": device_slots,
         "run.write_policy": write_policy, "run.eviction": eviction,
         **memory_flags(memory_kind, memory_path, placement, weights, huge_pages, hugetlb_bytes, threads, chunk_bytes),
@@ -110,7 +113,7 @@ def size(
         from hicachectl.render.html_report import require_writable
 
         require_writable(report)
-    effective = effective_config(flags, cli.environ, cli.config_path, profile)
+    effective = with_measured_prefill(effective_config(flags, cli.environ, cli.config_path, profile))
     verified = _host_as_tuned(cli, anyway=anyway)
     run: Sizing
     if asked_live is None:

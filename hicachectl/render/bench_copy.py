@@ -20,7 +20,7 @@ def draw_copy(screen: Screen, data: dict[str, Any]) -> None:
     accelerated = data["setting"]["accelerator"] is not None or data["setting"]["device"] != "cpu"
     draw_head(
         screen,
-        f"BENCH COPY  {data['geometry']}, {format_count(data['pages'])} pages of {data['page_tokens']} tokens, {format_bytes(data['bytes'])}",
+        f"BENCH COPY  {data['geometry']} {data['dtype']}, {format_count(data['pages'])} pages of {data['page_tokens']} tokens, {format_bytes(data['bytes'])}",
         data,
     )
     ran = [row for row in data["rows"] if row["refused"] is None]

@@ -15,6 +15,7 @@ __all__ = ["draw_link"]
 _CASES = {
     "alone": "nothing else busy",
     "uplink": "all behind its uplink the same way",
+    "spread": "the same, each with a node of its own",
     "against": "its neighbours the other way",
     "host": "all accelerators the same way",
 }
@@ -73,7 +74,8 @@ def _draw_matrix(screen: Screen, data: Data, accelerators: dict[str, Data]) -> s
         if case["case"] == "alone" and case["size_bytes"] == most and case["node"] is not None
     ]
     nodes = sorted({case["node"] for case in alone})
-    if len(nodes) < 2:
+    pairs = {(case["accelerator"], case["node"]) for case in alone}
+    if len(nodes) < 2 or len(pairs) < len(nodes) * len(accelerators):
         return set()
     rates = {(case["accelerator"], case["node"], case["direction"]): case for case in alone}
     for way in dict.fromkeys(case["direction"] for case in alone):

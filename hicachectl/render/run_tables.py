@@ -9,6 +9,7 @@ from hicachectl.render.table import Column, Table
 from hicachectl.units import format_bytes, format_count, format_rate, format_seconds
 
 if TYPE_CHECKING:
+    from hicachectl.runtime.cost import PathState
     from hicachectl.runtime.replay.memory_report import HostMemory
     from hicachectl.runtime.replay.report import Quantiles, ReplayReport
 
@@ -35,6 +36,11 @@ _COST_NAMES = {
     "host_write": "device -> host",
     "storage_read": "storage -> host",
     "storage_write": "host -> storage",
+}
+_BENCH_METHODS = {
+    "prior": "measured by bench, nothing moved yet",
+    "scaled": "measured by bench, scaled by what moved",
+    "fitted": "fitted to what moved",
 }
 _METHODS = {
     "prior": "guess, nothing moved yet",
@@ -236,7 +242,15 @@ def cost_table(report: ReplayReport) -> Table:
         columns,
         [
             (_COST_NAMES[state.path], format_count(state.n_observed), format_seconds(state.fixed_s) if state.fixed_s else "0 s",
-             format_rate(1 / state.per_byte_s) if state.per_byte_s else "no limit seen", _METHODS[state.method.value])
+             format_rate(1 / state.per_byte_s) if state.per_byte_s else "no limit seen", _method(state))
             for state in used
         ],
     )  # fmt: skip
+
+
+def _method(state: PathState) -> str:
+    """Say where a path's cost comes from; a prior that is not the built-in guess was measured. Pure."""
+    from hicachectl.runtime.cost import DEFAULT_PRIORS, Path
+
+    words = _METHODS if state.prior == DEFAULT_PRIORS[Path(state.path)] else _BENCH_METHODS
+    return words[state.method.value]

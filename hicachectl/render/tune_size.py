@@ -29,7 +29,7 @@ def draw_size(screen: Screen, data: dict[str, Any], *, explain: bool = False) ->
     screen.paragraph(
         "SIZE    ",
         f"{data['id']}  {data['trace']}, {format_count(data['requests'])} requests, page {data['page_tokens']} tokens "
-        f"{format_bytes(data['page_bytes'])}   L1 {l1} on {data['device']}",
+        f"{format_bytes(data['page_bytes'])}, L1 {l1} on {data['device']}",
         "bold",
     )
     screen.paragraph("HOST    ", data["host"])
@@ -190,11 +190,16 @@ def explanation(data: dict[str, Any]) -> list[str]:
 
 
 def _budget(budget: dict[str, Any]) -> str:
-    parts = [
-        f"{term['name']} {format_bytes(term['n_bytes']) if term['n_bytes'] is not None else term['reason']}"
-        for term in budget["terms"]
-    ]
-    return f"{' | '.join(parts)} | can use {format_bytes(budget['can_use_bytes'])}, bound by {budget['bound']}"
+    parts = []
+    for term in budget["terms"]:
+        why = f" ({term['reason']})" if term["reason"] else ""
+        amount = term["reason"] if term["n_bytes"] is None else f"{format_bytes(term['n_bytes'])}{why}"
+        parts.append(f"{term['name']} {amount}")
+    can_use = f"can use {format_bytes(budget['can_use_bytes'])}, bound by {budget['bound']}"
+    in_trial = budget["trial_bytes"]
+    if in_trial is not None and in_trial < budget["can_use_bytes"]:
+        can_use += f"; a trial pool {format_bytes(in_trial)}"
+    return f"{' | '.join(parts)} | {can_use}"
 
 
 def _curve_words(curve: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
     alone      one accelerator, nothing else: its neighbours idle
     uplink     all accelerators behind its uplink, the same way
+    spread     the same, each with memory of a node of its own: writers with different targets are what strict ordering makes wait
     against    it, while its neighbours behind the uplink go the other way
     host       all accelerators of the host, the same way
 
@@ -25,6 +26,7 @@ class Scenario(str, Enum):
 
     ALONE = "alone"
     UPLINK = "uplink"
+    SPREAD = "spread"
     AGAINST = "against"
     HOST = "host"
 
@@ -61,15 +63,20 @@ def link_cases(
     sizes: Sequence[int],
     concurrent_only: bool = False,
     among: Sequence[LinkTarget] = (),
+    spread: Mapping[str, int | None] | None = None,
 ) -> tuple[LinkCase, ...]:
     """Return the cases for `targets`, those of one node together so that its memory is made once. Pure.
 
     `nodes` are those of each address, the one for concurrent cases first. `among` are all usable accelerators of the host, for
-    neighbours that are no targets themselves. `concurrent_only` keeps of the cases alone those of the largest size on the first
-    node: what the concurrent ones are compared with.
+    neighbours that are no targets themselves. `spread` gives each address a node of its own: those that share an uplink are measured
+    together with these too, where they differ. `concurrent_only` keeps of the cases alone what the concurrent ones are compared
+    with: those of the largest size, on the first node and on that of `spread`.
     """
     known = {target.address: target for target in (*among, *targets)}
     most = max(sizes)
+    groups = _groups(targets, known)
+    apart = {one.address: spread[one.address] for group in groups for one in group if spread and one.address in spread}
+    nodes = {address: _with(own, apart.get(address)) for address, own in nodes.items()}
     alone = [
         LinkCase(Scenario.ALONE, size, (Busy(target, node, way),), target.address)
         for target in targets
@@ -77,7 +84,7 @@ def link_cases(
         for size in sizes
         for way in ways
         if size == most or at == 0
-        if not concurrent_only or (size == most and at == 0)
+        if not concurrent_only or (size == most and (at == 0 or node == apart.get(target.address)))
     ]
     alone.sort(key=lambda case: (case.busy[0].node is None, case.busy[0].node or 0))  # stable: one node at a time
 
@@ -85,10 +92,16 @@ def link_cases(
         return next(iter(nodes.get(target.address) or (target.own_node,)))
 
     together: list[LinkCase] = []
-    for group in _groups(targets, known):
-        for way in ways:
-            busy = tuple(Busy(one, first(one), way) for one in group)
-            together.append(LinkCase(Scenario.UPLINK, most, busy))
+    for group in groups:
+        near = tuple(first(one) for one in group)
+        far = tuple(apart.get(one.address) for one in group)
+        places = {Scenario.UPLINK: near}
+        if None not in far and len(set(far)) > 1 and far != near:
+            places[Scenario.SPREAD] = far
+        for scenario, at in places.items():
+            for way in ways:
+                busy = tuple(Busy(one, node, way) for one, node in zip(group, at, strict=True))
+                together.append(LinkCase(scenario, most, busy))
         for target in group:
             if target not in targets:
                 continue
@@ -113,6 +126,11 @@ def one_to_one(targets: Sequence[LinkTarget], nodes: Sequence[int]) -> dict[str,
     {'a': 0, 'b': 1}
     """
     return {target.address: nodes[at % len(nodes)] if nodes else None for at, target in enumerate(targets)}
+
+
+def _with(own: Sequence[int | None], apart: int | None) -> tuple[int | None, ...]:
+    """The nodes of an accelerator, the one it has apart from its neighbours behind them where it is not among them."""
+    return tuple(own) if apart is None or apart in own else (*own, apart)
 
 
 def _groups(targets: Sequence[LinkTarget], known: Mapping[str, LinkTarget]) -> list[tuple[LinkTarget, ...]]:

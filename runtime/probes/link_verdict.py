@@ -33,6 +33,13 @@ class LinkVerdict:
 _WAYS = {Way.H2D: "host to device", Way.D2H: "device to host", Way.BOTH: "both ways at once"}
 
 
+_BESIDE = {
+    Scenario.UPLINK: "all go the same way",
+    Scenario.SPREAD: "all go the same way, each with a node of its own",
+    Scenario.AGAINST: "its neighbours go the other way",
+}
+
+
 def judge_rows(rows: Sequence[LinkRow]) -> tuple[LinkVerdict, ...]:
     """Return the findings of a probe, an accelerator and cause each, in the order of the rows. Pure."""
     by_address: dict[str, list[LinkRow]] = {}
@@ -44,8 +51,9 @@ def judge_rows(rows: Sequence[LinkRow]) -> tuple[LinkVerdict, ...]:
         best = {row.way: row for row in reversed(alone) if row.bytes_per_s is not None and not row.is_low}
         found += _link_itself([row for row in alone if row.is_low and row.way not in best])
         found += _far_nodes([row for row in alone if row.is_low and row.way in best], best)
-        shared = [row for row in own if row.scenario in (Scenario.UPLINK, Scenario.AGAINST)]
-        found += _sharing([row for row in shared if row.is_low and row.way in best], best)
+        sound = {(row.way, row.node): row for row in alone if row.bytes_per_s is not None and not row.is_low}
+        shared = [row for row in own if row.scenario in _BESIDE]
+        found += _sharing([row for row in shared if row.is_low and (row.way, row.node) in sound], sound)
     return tuple(found)
 
 
@@ -81,12 +89,11 @@ def _far_nodes(rows: Sequence[LinkRow], best: dict[Way, LinkRow]) -> list[LinkVe
     ]
 
 
-def _sharing(rows: Sequence[LinkRow], best: dict[Way, LinkRow]) -> list[LinkVerdict]:
+def _sharing(rows: Sequence[LinkRow], sound: dict[tuple[Way, int | None], LinkRow]) -> list[LinkVerdict]:
     if not rows:
         return []
     worst = min(rows, key=lambda row: row.share or 0.0)
-    alone = best[worst.way].bytes_per_s or 0.0
-    what = "all go the same way" if worst.scenario is Scenario.UPLINK else "its neighbours go the other way"
+    alone = sound[worst.way, worst.node].bytes_per_s or 0.0
     writes = worst.way is not Way.H2D
     hint = (
         "hicachectl tune plan --only pcie.ido-request --output-file PLAN, then: sudo hicachectl tune apply PLAN --prove"
@@ -97,7 +104,7 @@ def _sharing(rows: Sequence[LinkRow], best: dict[Way, LinkRow]) -> list[LinkVerd
         LinkVerdict(
             "HC-UPLINK-SLOW",
             worst.target.address,
-            f"{worst.target.name} behind {worst.target.uplink or 'its uplink'}, {_WAYS[worst.way]}, while {what}: {_rates(worst)}; "
+            f"{worst.target.name} behind {worst.target.uplink or 'its uplink'}, {_WAYS[worst.way]}, while {_BESIDE[worst.scenario]}: {_rates(worst)}; "
             f"alone {format_rate(alone)}",
             hint,
         )

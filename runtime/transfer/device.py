@@ -133,15 +133,10 @@ class AcceleratorOrder:
             self._stream.synchronize()
             yield
 
-    @contextmanager
-    def after(self, mark: object) -> Iterator[None]:
+    def after(self, mark: object) -> AbstractContextManager[None]:
         self._stream.wait_event(mark)
         self._n_points = 0
-        try:
-            yield
-        finally:  # a failed copy may have left others moving: the slots are given back only when nothing moves
-            self._stream.synchronize()
-            self._marks.append(mark)
+        return _Until(self._stream, lambda: self._marks.append(mark))
 
     def point(self, stream: Any = None) -> Point:
         used = self._n_points < len(self._points)  # none twice in a transfer
@@ -150,6 +145,19 @@ class AcceleratorOrder:
         self._points.append(point)
         point.record(self._stream if stream is None else stream)
         return point
+
+
+class _Until(AbstractContextManager[None]):
+    """A block at whose end nothing that it started on a stream moves any more, also when it failed: slots are given back then."""
+
+    __slots__ = ("_over", "_stream")
+
+    def __init__(self, stream: Any, over: Callable[[], None]) -> None:
+        self._stream, self._over = stream, over
+
+    def __exit__(self, *error: object) -> None:
+        self._stream.synchronize()
+        self._over()
 
 
 # Enough for the layer groups of some transfers; one with more groups makes more.

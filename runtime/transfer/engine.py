@@ -7,7 +7,7 @@
     after done            owned by the caller again, whether it worked or not (`error`)
 
 A copy that fails ends its transfer with `error`; the engine goes on. Loads and backups share little on a link, so both
-run at once; a backup that is submitted in steps lets every waiting load be submitted before its next step.
+run at once; a backup that is submitted in steps lets the first layer group of every waiting load go before its next step.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from queue import SimpleQueue
@@ -35,10 +35,10 @@ from hicachectl.runtime.transfer.device import DeviceOrder, Point, device_error,
 __all__ = ["DirectionCounters", "EngineState", "Transfer", "TransferEngine"]
 
 
-# How often a waiter that has seen the last byte arrive lets the submission thread finish before it sleeps.
-_YIELDS = 200
 # The last step of a transfer is spun for when it should take no longer than this.
 _SPIN_S = 2e-3
+# Long enough to sleep through: another thread spins.
+_ASLEEP_S = 1.0
 
 
 class EngineState(Enum):
@@ -71,6 +71,37 @@ class DirectionCounters:
         return self.n_bytes / self.wall_s if self.wall_s > 0 else None
 
 
+class _Totals:
+    """What `DirectionCounters` are made of; added to by one thread at a time, in little time: the end of a transfer waits."""
+
+    __slots__ = (
+        "failed_pages", "failures", "n_bytes", "n_pages", "n_segments", "n_submissions", "queued_s", "submit_s",
+        "transfers", "wall_s",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.transfers = self.failures = self.failed_pages = 0
+        self.n_pages = self.n_bytes = self.n_submissions = self.n_segments = 0
+        self.wall_s = self.queued_s = self.submit_s = 0.0
+
+    def add(self, transfer: Transfer, error: Exception | None) -> None:
+        self.transfers += 1
+        if error is not None:
+            self.failures += 1
+            self.failed_pages += transfer.n_pages
+            return
+        self.n_pages += transfer.n_pages
+        self.n_bytes += transfer.n_bytes
+        self.n_submissions += transfer.n_submissions
+        self.n_segments += transfer.n_segments
+        self.wall_s += transfer.wall_s
+        self.queued_s += transfer.queued_s
+        self.submit_s += transfer.submit_s
+
+    def counters(self) -> DirectionCounters:
+        return DirectionCounters(**{name: getattr(self, name) for name in self.__slots__})
+
+
 class Transfer:
     """One set of pages on its way. Written by its submission thread, read by anyone.
 
@@ -97,7 +128,9 @@ class Transfer:
         self._ready_layers = 0
         self._points: list[tuple[int, Point]] = []
         self._submitted = False
-        self._soon: Point | None = None
+        self._soon: tuple[Point, Callable[[], None]] | None = None
+        self._n_waiting = 0
+        self._finishing = Lock()  # held by the thread that counts the end: the submission thread or one that waits
         lock = Lock()
         # Who waits for the end is not woken by every layer: each wake-up takes the interpreter from the submission thread.
         self._changed, self._ended = Condition(lock), Condition(lock)
@@ -118,27 +151,24 @@ class Transfer:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it has ended and say whether it has; then read `error`."""
-        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         with self._ended:
-            self._ended.wait_for(lambda: self._done or self._soon is not None, timeout_s)
+            self._n_waiting += 1
+            try:
+                self._ended.wait_for(lambda: self._done or self._soon is not None, timeout_s)
+            finally:
+                self._n_waiting -= 1
             soon = self._soon
             if self._done or soon is None:
                 return self._done
-        self._look_at(soon)
-        with self._ended:
-            left_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
-            return self._ended.wait_for(lambda: self._done, left_s)
-
-    def _look_at(self, last: Point) -> None:
-        """Wait for the device itself when that takes less time than being woken by the submission thread."""
+        # The last bytes take less time than being woken behind them: see them arrive, and count the end on this thread.
+        last, complete = soon
         try:
             last.wait(0.0)
-        except RuntimeError:
-            return  # the device failed: the submission thread says how
-        for _ in range(_YIELDS):
-            if self._done:
-                return
-            time.sleep(0)
+        except RuntimeError:  # the device failed: the submission thread says how
+            with self._ended:
+                return self._ended.wait_for(lambda: self._done, timeout_s)
+        complete()
+        return True
 
     def wait_layer(self, layer: int, timeout_s: float | None = None) -> bool:
         """Wait until the bytes of `layer`, in all pages, are there and say whether they are.
@@ -181,10 +211,12 @@ class Transfer:
             self._submitted = True
             self._changed.notify_all()
 
-    def _nearly_there(self, last: Point) -> None:
+    def _nearly_there(self, last: Point, complete: Callable[[], None]) -> bool:
+        """Let who waits see `last` and call `complete` behind it; say whether someone does."""
         with self._ended:
-            self._soon = last
+            self._soon = (last, complete)
             self._ended.notify_all()
+            return self._n_waiting > 0
 
     def _layers_ready(self, end_layer: int) -> None:
         with self._changed:
@@ -253,7 +285,8 @@ class TransferEngine:
         self._state = EngineState.RUNNING
         self._gate = Lock()  # nothing is queued behind the end mark
         self._drop_queued = False
-        self._counters = {direction: DirectionCounters() for direction in Direction}
+        self._prepared: set[Direction] = set()
+        self._totals = {direction: _Totals() for direction in Direction}
         self._queues: dict[Direction, SimpleQueue[Transfer | None]] = {d: SimpleQueue() for d in Direction}
         self._orders = {direction: orders(device_pool.device) for direction in Direction}
         self._threads = [
@@ -284,7 +317,7 @@ class TransferEngine:
 
     def counters(self, direction: Direction) -> DirectionCounters:
         """Return the totals of a direction; a transfer is in them before it is done."""
-        return self._counters[direction]
+        return self._totals[direction].counters()
 
     def close(self, *, finish: bool = True) -> None:
         """Stop taking transfers, finish what is queued (or end it with an error), and join the threads.
@@ -336,16 +369,16 @@ class TransferEngine:
             except Exception as failed:  # noqa: BLE001 - a thread's edge: whoever waits gets it in `error`
                 error = device_error(failed)
             if direction is Direction.LOAD and self._loads_first is not None:
-                self._loads_first.submitted(transfer)
-            self._count(transfer, error)
-            transfer._end(error)
+                self._loads_first.under_way(transfer)
+            self._finish(transfer, error)
 
     def _copy(self, transfer: Transfer) -> None:
         direction, geometry = transfer.direction, self.device_pool.geometry
         groups = self._groups[direction]
-        if transfer.n_pages:
+        if transfer.n_pages and direction not in self._prepared:  # before the clock starts
             widest = max(groups) * geometry.kind.planes_per_layer
             self._backend.prepare(direction, self.device_pool, self.host_pool, widest)
+            self._prepared.add(direction)
         start_s = self._clock()
         self._say(transfer, "taken")
         transfer.queued_s = start_s - transfer._asked_s
@@ -358,9 +391,7 @@ class TransferEngine:
             transfer.submit_s = self._clock() - start_s
             self._say(transfer, "submitted")
             transfer._all_submitted()
-            if direction is Direction.LOAD and self._loads_first is not None:
-                self._loads_first.submitted(transfer)
-            progress.finish()
+            progress.finish(lambda: self._finish(transfer, None, progress.last_arrived))
             self._say(transfer, "arrived")
 
     def _submit(self, transfer: Transfer, groups: tuple[int, ...], progress: _Progress) -> None:
@@ -388,35 +419,24 @@ class TransferEngine:
                 if step.end_layer is not None:
                     work.seal()
                     progress.mark(step.end_layer, order.point())
+                    if direction is Direction.LOAD and self._loads_first is not None:
+                        self._loads_first.under_way(transfer)
                 progress.look()
         finally:
             work.close()
 
+    def _finish(self, transfer: Transfer, error: Exception | None, before: Callable[[], None] = lambda: None) -> None:
+        """Count a transfer and end it, whoever sees its end first; later calls find it done."""
+        with transfer._finishing:
+            if transfer._done:
+                return
+            before()
+            self._totals[transfer.direction].add(transfer, error)
+            transfer._end(error)
+
     def _say(self, transfer: Transfer, what: str) -> None:
         if self._watch is not None:
             self._watch(transfer, what)
-
-    def _count(self, transfer: Transfer, error: Exception | None) -> None:
-        old = self._counters[transfer.direction]
-        if error is not None:
-            self._counters[transfer.direction] = replace(
-                old,
-                transfers=old.transfers + 1,
-                failures=old.failures + 1,
-                failed_pages=old.failed_pages + transfer.n_pages,
-            )
-            return
-        self._counters[transfer.direction] = replace(
-            old,
-            transfers=old.transfers + 1,
-            n_pages=old.n_pages + transfer.n_pages,
-            n_bytes=old.n_bytes + transfer.n_bytes,
-            n_submissions=old.n_submissions + transfer.n_submissions,
-            n_segments=old.n_segments + transfer.n_segments,
-            wall_s=old.wall_s + transfer.wall_s,
-            queued_s=old.queued_s + transfer.queued_s,
-            submit_s=old.submit_s + transfer.submit_s,
-        )
 
 
 class _Progress:
@@ -454,18 +474,31 @@ class _Progress:
         """Note the point before the last step."""
         self._before_last = point
 
-    def finish(self) -> None:
-        """Wait for all groups: asleep, but for the last step, which this thread and the transfer's waiters spin for."""
-        while self._under_way:
+    def finish(self, complete: Callable[[], None]) -> None:
+        """Wait for all groups, asleep, and for the last step spinning, unless one who waits for the transfer does that.
+
+        `complete` counts the last group and ends the transfer; it is called behind the last byte, maybe by two threads.
+        """
+        while len(self._under_way) > 1:
             _, point, _, n_bytes = self._under_way[0]
-            if len(self._under_way) == 1:
-                if self._before_last is not None:
-                    self._before_last.wait((n_bytes - self._last_bytes) / self._GUESSED_BYTES_PER_S)
-                    n_bytes = self._last_bytes
-                if n_bytes <= self._GUESSED_BYTES_PER_S * _SPIN_S:
-                    self._transfer._nearly_there(point)
-                    n_bytes = 0
             point.wait(n_bytes / self._GUESSED_BYTES_PER_S)
+            self._arrived()
+        if not self._under_way:
+            complete()
+            return
+        _, point, _, n_bytes = self._under_way[0]
+        if self._before_last is not None:
+            self._before_last.wait((n_bytes - self._last_bytes) / self._GUESSED_BYTES_PER_S)
+            n_bytes = self._last_bytes
+        expected_s = n_bytes / self._GUESSED_BYTES_PER_S
+        if expected_s <= _SPIN_S:
+            expected_s = _ASLEEP_S if self._transfer._nearly_there(point, complete) else 0.0
+        point.wait(expected_s)
+        complete()
+
+    def last_arrived(self) -> None:
+        """Add the last group, if `look` has not."""
+        if self._under_way:
             self._arrived()
 
     def _arrived(self) -> None:
@@ -479,7 +512,10 @@ class _Progress:
 
 
 class _LoadsFirst:
-    """Holds a backup back between its steps while loads wait to be submitted."""
+    """Holds a backup back between its steps while loads wait for their first layer group to be submitted.
+
+    From then on the link has work, and a direction's steps cost the other one nothing but the interpreter's time.
+    """
 
     def __init__(self) -> None:
         self._waiting = 0
@@ -491,8 +527,8 @@ class _LoadsFirst:
         with self._changed:
             self._waiting += 1
 
-    def submitted(self, load: Transfer) -> None:
-        """Note that the load is submitted or has failed; may be told twice."""
+    def under_way(self, load: Transfer) -> None:
+        """Note that a load's first layer group is submitted, or that it has failed; may be told more than once."""
         if load is self._passed:
             return
         self._passed = load

@@ -7,6 +7,7 @@ a group    pages [0, 64) [64, 128) ...                        parts: what fits a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 
 from hicachectl.errors import CapacityError
 from hicachectl.runtime.geometry import KVGeometry
@@ -36,23 +37,25 @@ def layer_groups(n_layers: int, first: int = 1, others: int | None = None) -> tu
 
 
 def merged(groups: Sequence[int], layer_bytes: int, least_bytes: int) -> tuple[int, ...]:
-    """Join neighbours until every group has `least_bytes`: a group too small costs more to start than to move. Pure.
+    """Widen groups until every one has `least_bytes`: a group too small costs more to start than to move. Pure.
 
-    `layer_bytes` are what one layer moves. What is left at the end joins the group before it.
+    `layer_bytes` are what one layer moves. A group takes only the layers it lacks from the groups after it, so that a small
+    first one stays as small as it may be. What is left at the end joins the group before it.
 
+    >>> merged((1, 13, 13), layer_bytes=10, least_bytes=20)
+    (2, 12, 13)
     >>> merged((1, 13, 13), layer_bytes=10, least_bytes=100)
-    (14, 13)
+    (10, 17)
     """
-    found: list[int] = []
-    held = 0
-    for size in groups:
-        held += size
-        if held * layer_bytes >= least_bytes:
-            found.append(held)
-            held = 0
-    if held:
-        found[-1:] = [found[-1] + held] if found else [held]
-    return tuple(found)
+    least = max(1, -(-least_bytes // layer_bytes))
+    total = sum(groups)
+    starts = [0]
+    for end in accumulate(groups):
+        if end > starts[-1]:
+            starts.append(max(end, starts[-1] + least))
+    while len(starts) > 1 and total - starts[-1] < least:
+        starts.pop()
+    return tuple(b - a for a, b in pairwise((*starts, total)))
 
 
 def group_planes(geometry: KVGeometry, groups: Sequence[int]) -> list[tuple[range, int]]:

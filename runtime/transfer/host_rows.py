@@ -11,7 +11,9 @@ Rows at one distance are one 2-D copy, whole pages in runs are pieces of one bat
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +23,13 @@ from hicachectl.runtime.memory.slots import Slots
 from hicachectl.runtime.transfer.backends import Submitted
 from hicachectl.runtime.transfer.cuda_runtime import CudaRuntime
 
-__all__ = ["Edges", "HostRows", "StagingSteps", "edges_of", "in_host_order", "run_starts"]
+__all__ = ["Edges", "HostRows", "StagingSteps", "clearly_scattered", "edges_of", "in_host_order", "run_starts"]
 
 # A 2-D copy costs its caller about as much as this many pieces of a batched one (docs/facts.md#h200-groups).
 _PIECES_A_2D_COPY = 12
+# Of so many pages the first few are looked at before all of them: the link is idle meanwhile.
+_MANY_PAGES, _LOOKED_AT = 64, 16
+_FEW_PIECES = 144
 # The pitch of a 2-D copy is at most this (cudaDeviceProp::memPitch, NVIDIA CUDA Runtime API).
 _MOST_PITCH = 2**31 - 1
 
@@ -54,6 +59,18 @@ def in_host_order(host_slots: Words) -> NDArray[np.intp] | None:
     if int(np.maximum.reduce(host_slots)) - int(np.minimum.reduce(host_slots)) != host_slots.size - 1:
         return None
     return np.argsort(host_slots)
+
+
+def clearly_scattered(first: Sequence[int], n_pages: int) -> bool:
+    """Say from the first slots of many that they are no range in any order and have hardly any runs. Pure.
+
+    What comes after them may have runs: those move as pieces too, which large pieces do as fast.
+
+    >>> clearly_scattered([3, 900, 41, 700], 100), clearly_scattered([7, 6, 5, 4], 100)
+    (True, False)
+    """
+    broken = sum(b - a != 1 for a, b in pairwise(first))
+    return max(first) - min(first) >= n_pages and broken == len(first) - 1
 
 
 def edges_of(registrations: Sequence[tuple[int, int]]) -> Edges:
@@ -92,7 +109,8 @@ class HostRows:
         self._plane_step, self._page_step, self._token_step, _ = host.strides
         self._by_token = host.rows_a_chunk > 1
         self._edges = edges
-        self._slots: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._asked: Slots | Words = np.zeros(0, dtype=np.int32)
+        self._widened: Words | None = None
         self._found_runs: NDArray[np.int64] | None = None
         self.rows_are_pieces = False
         """Whether pages are so scattered that each moves as a piece of its own."""
@@ -107,14 +125,26 @@ class HostRows:
         n = int(host_slots.size)
         if n > self._far.size:
             self._grow(n)
+        self._asked, self._widened, self._found_runs, self._planes = host_slots, None, None, range(0)
+        scattered = n >= _MANY_PAGES and clearly_scattered(host_slots[:_LOOKED_AT].tolist(), n)
+        if scattered or n == 1:
+            self.rows_are_pieces = scattered
+            return None
         slots = host_slots.astype(np.int64)
         n_runs, order = _count_runs(slots), None
         if n_runs > 1 and (order := in_host_order(slots)) is not None:
             slots = slots[order]
             n_runs = _count_runs(slots)
-        self._slots, self._found_runs, self._planes = slots, None, range(0)
+        self._asked = self._widened = slots
         self.rows_are_pieces = n_runs > 1 and n_runs * _PIECES_A_2D_COPY > n
         return order
+
+    @property
+    def _slots(self) -> Words:
+        """The pages of the transfer in the order they move."""
+        if self._widened is None:
+            self._widened = self._asked.astype(np.int64)
+        return self._widened
 
     @property
     def _runs(self) -> NDArray[np.int64]:
@@ -136,6 +166,8 @@ class HostRows:
     def _move_pieces(self, planes: range, start: int, end: int, near: int, stream: int, up: bool) -> Submitted:
         """One batched copy, a piece a page. What depends on the planes alone is worked out once a layer group."""
         n, width = end - start, self._width(planes)
+        if n <= _FEW_PIECES:
+            return self._move_few(planes, start, end, near, stream, up)
         if planes != self._planes:
             n_all = self._slots.size
             np.multiply(self._slots, self._page_step, out=self._far[:n_all])
@@ -149,10 +181,26 @@ class HostRows:
         self._runtime.copy_batch(to, fro, self._sizes_at, n, stream)
         return Submitted(1, n)
 
+    def _move_few(self, planes: range, start: int, end: int, near: int, stream: int, up: bool) -> Submitted:
+        """The same by plain numbers: no slower for so few, and after an idle time numpy's first calls take much longer."""
+        n, width = end - start, self._width(planes)
+        first = self._base + planes.start * self._plane_step
+        far = array("q", [first + slot * self._page_step for slot in self._asked[start:end].tolist()])
+        close = array("q", range(near, near + n * width, width))
+        (far_at, _), (close_at, _) = far.buffer_info(), close.buffer_info()
+        sizes = array("q", [width]) * n
+        to, fro = (close_at, far_at) if up else (far_at, close_at)
+        self._runtime.copy_batch(to, fro, sizes.buffer_info()[0], n, stream)
+        return Submitted(1, n)
+
     def _move_runs(
         self, planes: range, start: int, end: int, near: int, stream: int, up: bool, whole: bool
     ) -> Submitted:
         """A copy a run of pages: plain for whole pages, else 2-D."""
+        if whole and end - start == 1:
+            far = self._base + planes.start * self._plane_step + int(self._asked[start]) * self._page_step
+            self._copy(near, far, self._width(planes), stream, up)
+            return Submitted(1, 1)
         rows_a_page, pitch = (self._map.rows_a_chunk, self._token_step) if self._by_token else (1, self._page_step)
         width = self._width(planes) // rows_a_page
         runs = self._runs_in(start, end)

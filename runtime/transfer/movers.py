@@ -126,7 +126,7 @@ class TritonMover:
         n_rows = n_pages * n_planes * n_tokens
         n_tiles = -(-n_rows // rows) * -(-row_words // cols)
         n_programs = min(n_tiles, programs or _MOST_PROGRAMS)
-        some_slots = source.slots if source.slots is not None else target.slots
+        some_slots = next((slots for slots in (source.slots, target.slots) if slots is not None), source.words)
         memory: tuple[Any, ...] = (
             source.words,
             target.words,

@@ -17,7 +17,8 @@ class StagingOptions:
     `n_buffers` equal parts of its half, so that one is filled while the other is emptied. `kernel` is auto, triton or torch.
     The programs are those of `uva`: 16 saturate host to device and 4 device to host on one H200, more only take
     multiprocessors from compute (docs/facts.md#h200-uva); `scatter_programs` bounds those of staging, one a multiprocessor
-    of an H200 by default. The link starts when the first call of a transfer returns: it has at most `first_pieces`,
+    of an H200 by default, and `beside_programs` those of steps that nobody waits for: on few multiprocessors they take less
+    from compute, and are still done long before the next step has come. The link starts when the first call of a transfer returns: it has at most `first_pieces`,
     the next twice as many, and so on. `least_group_bytes`: layer groups smaller than this are joined. Kernels read up to `few_slots` slots
     from registered host memory: a copy of their own would cost more.
     Raises UsageError.
@@ -29,7 +30,8 @@ class StagingOptions:
     load_programs: int = 16
     backup_programs: int = 4
     scatter_programs: int | None = 132
-    first_pieces: int = 16
+    beside_programs: int | None = 16
+    first_pieces: int = 32
     least_group_bytes: int = 24 << 20
     few_slots: int = 64
 
@@ -43,9 +45,9 @@ class StagingOptions:
             raise UsageError(
                 f"{self.load_programs} and {self.backup_programs} programs", hint="give at least 1 of each"
             )
-        if self.first_pieces < 1 or (self.scatter_programs is not None and self.scatter_programs < 1):
+        if any(n is not None and n < 1 for n in (self.first_pieces, self.scatter_programs, self.beside_programs)):
             raise UsageError(
-                f"{self.first_pieces} first pieces, {self.scatter_programs} scatter programs",
+                f"{self.first_pieces} first pieces, {self.scatter_programs} and {self.beside_programs} scatter programs",
                 hint="give at least 1 of each",
             )
 

@@ -15,6 +15,7 @@ import torch
 
 from hicachectl.errors import CapacityError
 from hicachectl.runtime.memory.slots import Slots
+from hicachectl.runtime.transfer.movers import Mover, Side
 
 __all__ = ["SlotTable", "Staging", "StagingBuffer"]
 
@@ -120,6 +121,15 @@ class SlotTable:
     def upload(self, n: int, copy: Callable[[int, int, int, int], None], stream: int) -> torch.Tensor:
         """Copy the first `n` slots written to the device, in the order of `stream`, and return them there."""
         copy(self._to, self._fro, n * np.dtype(np.int32).itemsize, stream)
+        return self._on_device
+
+    def send(self, n: int, mover: Mover, stream: int) -> torch.Tensor:
+        """Have a kernel on `stream` copy the first `n` slots written to the device, and return them there.
+
+        It does not stand in line for a copy engine. `mover` reads host memory.
+        """
+        near, far = (Side(words, 0, 1, 0, 0) for words in (self._on_device, self._pinned))
+        mover.move(far, near, row_bytes=4, first_page=0, n_pages=n, n_planes=1, n_tokens=1, stream=stream)
         return self._on_device
 
     def release(self, stream: Any) -> None:

@@ -27,7 +27,7 @@ from hicachectl.runtime.transfer.groups import even_parts, group_planes, merged,
 from hicachectl.runtime.transfer.host_rows import HostRows, StagingSteps, edges_of
 from hicachectl.runtime.transfer.movers import Mover, Side, word_bytes
 from hicachectl.runtime.transfer.options import StagingOptions
-from hicachectl.runtime.transfer.staging import SlotTable, Staging
+from hicachectl.runtime.transfer.staging import SlotTable, Staging, StagingBuffer
 from hicachectl.runtime.transfer.streams import CurrentStream, StreamModule, new_event, new_stream
 from hicachectl.runtime.transfer.work import copy_all
 
@@ -39,7 +39,9 @@ _LEAST_PIECE_BYTES = 128 << 10
 # The first call of a load is not larger than what the link takes as long for as the thread for the next call.
 _FIRST_BYTES = 4 << 20
 # A long backup begins with a step of about this much: the link waits for the gather of it alone.
-_LEAD_BYTES = 8 << 20
+_LEAD_BYTES = 16 << 20
+# A long load ends with one of about this much: who waits for it waits for the scatter of it alone.
+_TAIL_BYTES = 8 << 20
 _MOST_KEPT_STEPS = 256
 
 
@@ -215,21 +217,24 @@ class _Lane:
         found: list[Step] = []
         for some in planes_that_fit(planes, chunk, buffer_bytes):
             width = len(some) * chunk
-            lead = 0 if self.up or found else _lead_pages(n_pages, buffer_bytes // width, width)
-            if lead:
-                found.append(Step(some, 0, lead, None))
-            for start, end in even_parts(n_pages - lead, buffer_bytes // width):
-                found.append(Step(some, lead + start, lead + end, None))
+            most = buffer_bytes // width
+            lead = 0 if self.up or found else _few_pages(n_pages, most, width, _LEAD_BYTES)
+            last = self.up and some.stop == self.device_pool.geometry.n_planes
+            tail = _few_pages(n_pages, most, width, _TAIL_BYTES) if last else 0
+            parts = [(lead + start, lead + end) for start, end in even_parts(n_pages - lead - tail, most)]
+            for start, end in ((0, lead), *parts, (n_pages - tail, n_pages)):
+                if start < end:
+                    found.append(Step(some, start, end, None))
         if found:
-            last = found[-1]
-            found[-1] = Step(last.planes, last.start, last.end, end_layer)
+            end_step = found[-1]
+            found[-1] = Step(end_step.planes, end_step.start, end_step.end, end_layer)
         return found
 
 
-def _lead_pages(n_pages: int, most: int, width: int) -> int:
-    """Return the pages of a small step before steps of `most`, 0 where one step is enough or that one no larger. Pure."""
-    lead = max(1, _LEAD_BYTES // width)
-    return lead if lead < most < n_pages else 0
+def _few_pages(n_pages: int, most: int, width: int, n_bytes: int) -> int:
+    """Return the pages of a small step beside steps of `most`, 0 where one step is enough or that one no larger. Pure."""
+    few = max(1, n_bytes // width)
+    return few if few < most < n_pages else 0
 
 
 class _Work:
@@ -252,6 +257,7 @@ class _Work:
         self.steps = lane.steps(wanted, int(host_slots.size))
         self.arrives_on: Any | None = self._kernels if lane.up else lane.copies
         self._first = True
+        self._filled: list[tuple[Step, StagingBuffer]] = []
 
     def copy(self, step: Step) -> Submitted:
         lane, kernels, copies = self._lane, self._kernels, self._lane.copies
@@ -261,9 +267,9 @@ class _Work:
                 copies.wait_event(buffer.emptied)
             took = self._rows(step, buffer.address, up=True)
             buffer.filled.record(copies)
-            kernels.wait_event(buffer.filled)
-            self._move(step, buffer.words)
-            buffer.emptied.record(kernels)
+            self._filled.append((step, buffer))
+            if step is not self.steps[0] or len(self.steps) < 3:
+                self._scatter()  # that of a long transfer's first step behind the next copies: the link goes first
         else:
             if buffer.used:
                 kernels.wait_event(buffer.emptied)
@@ -276,9 +282,20 @@ class _Work:
         return Submitted(took.n_submissions + 1, took.n_segments)
 
     def seal(self) -> None:
-        if not self._lane.up:  # a load ends with its scatter, a backup with its copies
+        if self._lane.up:  # a load ends with its scatter, a backup with its copies
+            self._scatter()
+        else:
             self._lane.copied.record(self._lane.copies)
             self._kernels.wait_event(self._lane.copied)
+
+    def _scatter(self) -> None:
+        """Scatter the buffers that are filled, or will be when the kernels' turn comes."""
+        for step, buffer in self._filled:
+            self._write_slots()
+            self._kernels.wait_event(buffer.filled)
+            self._move(step, buffer.words)
+            buffer.emptied.record(self._kernels)
+        self._filled.clear()
 
     def close(self) -> None:
         lane = self._lane
@@ -296,7 +313,7 @@ class _Work:
         self._first = False
         cut = up and rows.rows_are_pieces and not lane.by_plane
         page_bytes = len(step.planes) * lane.device_pool.geometry.chunk_bytes
-        n_submissions = n_segments = 0
+        n_submissions = n_segments = n_calls = 0
         start, n = step.start, step.end - step.start
         if cut:
             n = max(1, min(lane.options.first_pieces, _FIRST_BYTES // page_bytes))
@@ -305,19 +322,22 @@ class _Work:
             took = rows.move(step.planes, start, end, near, stream, up=up)
             n_submissions += took.n_submissions
             n_segments += took.n_segments
-            if up and start == step.start:  # behind the first copy: the link is busy, and no other copy delays it
-                self._write_slots(stream)
+            n_calls += 1
             near += (end - start) * page_bytes
-            start, n = end, 2 * n
+            start, n = end, 2 * n if n_calls > 1 else n  # the second is as quick as the first
         return Submitted(n_submissions, n_segments)
 
-    def _write_slots(self, stream: int) -> None:
-        """Put the device slots where the kernel reads them: in host memory, or in the order of `stream` on the device."""
+    def _write_slots(self) -> None:
+        """Put the device slots where the kernels read them: in host memory, or before them on the device."""
         lane, n = self._lane, int(self._device_slots.size)
         if self._written is None:
             self._written = lane.table.write(self._device_slots)
         if self._uploaded is None and n > lane.few_slots:
-            self._uploaded = lane.table.upload(n, lane.runtime.copy, stream)
+            stream = self._kernels.cuda_stream
+            if lane.mover.reads_host:
+                self._uploaded = lane.table.send(n, lane.mover, stream)
+            else:
+                self._uploaded = lane.table.upload(n, lane.runtime.copy, stream)
 
     def _slots_of(self, step: Step) -> torch.Tensor:
         """Return where the kernel of a step looks the device slots up."""
@@ -327,10 +347,15 @@ class _Work:
                 # The link waits for this gather: it does not wait for an upload.
                 self._written = lane.table.write(self._device_slots)
                 return self._written
-            self._write_slots(self._kernels.cuda_stream)
+            self._write_slots()
         found = self._written if self._uploaded is None else self._uploaded
         assert found is not None
         return found
+
+    def _waited_for(self, step: Step) -> bool:
+        """Say whether something waits for the kernel of a step: compute for the first layers of a load, whoever asked for it
+        for the last, the link for the first gathers of a backup."""
+        return step.planes.start == 0 or step in self.steps[-2:] if self._lane.up else step in self.steps[:2]
 
     def _move(self, step: Step, staging: torch.Tensor) -> None:
         lane, host = self._lane, self._lane.host_pool.map
@@ -353,6 +378,6 @@ class _Work:
             n_pages=n_pages,
             n_planes=n_planes,
             n_tokens=host.rows_a_chunk,
-            programs=lane.options.scatter_programs,
+            programs=lane.options.scatter_programs if self._waited_for(step) else lane.options.beside_programs,
             stream=self._kernels.cuda_stream,
         )

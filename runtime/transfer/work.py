@@ -15,6 +15,7 @@ def copy_all(work: Work) -> Submitted:
             took = work.copy(step)
             n_submissions += took.n_submissions
             n_segments += took.n_segments
+        work.seal()
     finally:
         work.close()
     return Submitted(n_submissions, n_segments)

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_files import bench_document
 from cli_runner import call
 
-from hicachectl.bench_data import Costs, LineCost, bench_result, measure, not_answered
+from hicachectl.bench_data import Costs, LineCost, measure, not_answered
 from hicachectl.bench_results import priors_of, read_bench
-from hicachectl.envelope import envelope, unexplained_nulls
+from hicachectl.envelope import unexplained_nulls
 from hicachectl.errors import ExitCode, UsageError
 
 POOL = ("bench", "pool", "--device", "cpu", "--threads", "1", "--kind", "anonymous")
@@ -144,6 +145,10 @@ def test_the_geometry_comes_from_flag_file_or_profile_and_else_suits_the_device(
     assert of() == ("tiny-512k", 512)
     assert of("--config", str(file)) == ("tiny-64k", 16)
     assert of("--config", str(file), "--geometry", "tiny-4k") == ("tiny-4k", 16)
+    ran = call(
+        "bench", "copy", "--device", "cpu", "--dtype", "int8", "--pages", "1", "--time-budget", "0", "-o", "json"
+    )
+    assert (ran.json["data"]["dtype"], ran.json["data"]["page_bytes"]) == ("int8", 256 << 10)
 
 
 @pytest.mark.parametrize(
@@ -164,19 +169,6 @@ def test_a_copy_that_cannot_be_measured_is_refused_with_its_code(more: tuple[str
     assert words in ran.err
 
 
-def document(costs: Costs | None = None, **changes: Any) -> dict[str, Any]:
-    """A result of bench copy, as its file holds it."""
-    from hicachectl.bench_data import Setting
-    from hicachectl.context import read_origin
-
-    setting = Setting(
-        "m", 2, "cpu", "asked for", None, None, None, "2.6", "Linux", "p", "2", "1 GiB", {"driver": "none"}
-    )
-    result = bench_result("copy", setting, [measure("a", "load_s", [1.0, 3.0])], costs or Costs(), {})
-    made: dict[str, Any] = json.loads(json.dumps(envelope(result, read_origin(None)) | changes))
-    return made
-
-
 def written(folder: Path, made: Any) -> Path:
     path = folder / "copy.json"
     path.write_text(json.dumps(made))
@@ -184,21 +176,21 @@ def written(folder: Path, made: Any) -> Path:
 
 
 def test_measured_costs_are_what_the_cost_model_may_start_from(tmp_path: Path) -> None:
-    made = document(Costs(host_read=LineCost(1e-4, 2e-11, 9)))
+    made = bench_document(costs=Costs(host_read=LineCost(1e-4, 2e-11, 9)))
     assert unexplained_nulls(made["data"]) == []
     found = priors_of(read_bench(written(tmp_path, made)))
     assert [(path.value, cost.fixed_s, cost.per_byte_s) for path, cost in found.items()] == [("host_read", 1e-4, 2e-11)]
 
 
 def test_a_later_field_is_passed_over(tmp_path: Path) -> None:
-    made = document()
+    made = bench_document()
     made["data"]["measures"][0]["later"] = 1
     assert read_bench(written(tmp_path, made)).measures[0].p50 == 2.0
 
 
 def test_an_edited_or_cut_result_is_refused_with_the_place(tmp_path: Path) -> None:
     def edit(change: Any) -> Any:
-        made = document()
+        made = bench_document()
         change(made)
         return made
 

@@ -52,7 +52,7 @@ def test_a_sound_host_has_a_measure_a_case_with_its_expected_range_and_no_findin
         assert "link math of 0000:" in one["expected"]["source"]
         assert "docs/facts.md#h200-link" in one["expected"]["source"]
     assert len({(one["subject"], one["quantity"]) for one in data["measures"]}) == len(data["measures"])
-    assert {case["case"] for case in data["cases"]} == {"alone", "uplink", "against", "host"}
+    assert {case["case"] for case in data["cases"]} == {"alone", "uplink", "spread", "against", "host"}
     assert [(one["name"], one["node"], one["uplink"]) for one in data["accelerators"]][4:6] == [
         ("X4", 5, "U2"),
         ("X5", 5, "U2"),
@@ -162,7 +162,8 @@ def test_nodes_outside_the_cpuset_and_accelerators_own_memory_are_left_out(tmp_p
 def test_concurrent_leaves_the_matrix_out(host: Host) -> None:
     found = cases(host.link(ask("U2", nodes=(), concurrent=True, sizes=(MIB, 256 * MIB), ways=(Way.D2H,))))
     assert [(one["case"], one["node"]) for one in found] == [
-        ("alone", 5), ("alone", 5), ("uplink", 5), ("uplink", 5), ("against", 5), ("against", 5),
+        ("alone", 4), ("alone", 5), ("alone", 5),  # X4 has node 4 apart from X5
+        ("uplink", 5), ("uplink", 5), ("spread", 4), ("spread", 5), ("against", 5), ("against", 5),
     ]  # fmt: skip
 
 

@@ -158,6 +158,19 @@ def test_a_configuration_that_is_there_is_not_replaced_unasked(tmp_path: Path) -
     assert (tmp_path / "hicache.yaml").read_text() == "run:\n  seed: 3\n"
 
 
+def test_a_placement_is_among_the_terms_of_the_budget_and_in_the_record_of_each_step() -> None:
+    data = size("--trace", "chats.jsonl", "--host-memory-placement", "interleave")
+    terms = {term["name"]: term for term in data["budget"]["terms"]}
+    free = [term["n_bytes"] for name, term in terms.items() if name.startswith("free on node")]
+    assert terms["placement interleave"]["n_bytes"] == len(free) * min(free)
+    assert data["budget"]["trial_bytes"] <= data["budget"]["can_use_bytes"]
+    assert all(
+        "interleave" in step["trial"]["made"]["placement"] or "bind" in str(step["trial"]["made"]["steps"])
+        for step in data["steps"]
+    )
+    assert 'placement: "interleave"' in Path("hicache.yaml").read_text()
+
+
 def test_less_memory_than_the_plateau_is_bound_by_memory() -> None:
     data = size("--trace", "chats.jsonl", "--max-bytes", "600KiB")
     assert (data["choice"]["pages"], data["choice"]["bound"]) == (150, "memory")
@@ -290,9 +303,10 @@ def test_the_report_is_one_page_with_curve_steps_and_choice(tmp_path: Path) -> N
     assert "<script" not in page
 
 
-def test_a_killed_run_leaves_its_record_alone_and_resume_goes_on(tmp_path: Path) -> None:
-    write_trace(tmp_path / "long.jsonl", conversations(400, 6, 3))
-    argv = [
+def killed(tmp_path: Path, mark: str, *argv: str) -> list[str]:
+    """Start a sizing, kill it when its record holds `mark`, and return the kinds of records that were whole."""
+    write_trace(tmp_path / "long.jsonl", [*conversations(400, 6, 3), *conversations(40, 6, 2)])
+    line = [
         "tune",
         "size",
         "--trace",
@@ -305,26 +319,46 @@ def test_a_killed_run_leaves_its_record_alone_and_resume_goes_on(tmp_path: Path)
         "none",
     ]
     process = subprocess.Popen(
-        command_line(*argv), env=QUIET, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path
+        command_line(*line, *argv), env=QUIET, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path
     )
     records = tmp_path / "state" / "size" / "s-0001" / "steps.jsonl"
     end = time.monotonic() + 60
-    while time.monotonic() < end and not (records.exists() and '"done"' in records.read_text()):
+    while time.monotonic() < end and not (records.exists() and f'"kind": "{mark}"' in records.read_text()):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    kinds = [json.loads(line)["kind"] for line in records.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    return [json.loads(text)["kind"] for text in records.read_text().splitlines(keepends=True) if text.endswith("\n")]
+
+
+def test_a_killed_run_leaves_its_record_alone_and_resume_goes_on(tmp_path: Path) -> None:
+    before = set(Path("/dev/shm").iterdir())
+    kind = ["--host-memory-kind", "tmpfs", "--host-memory-path", "/dev/shm/hicache-size-killed"]
+    kinds = killed(tmp_path, "done", *kind)
     assert "end" not in kinds, "killed too late for this test"
     n_done = kinds.count("done")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["chats.jsonl", "long.jsonl", "state"]
-    data = size("--trace", "long.jsonl", "--resume")
+    assert set(Path("/dev/shm").iterdir()) == before
+    data = size("--trace", "long.jsonl", "--resume", *kind)
     assert data["id"] == "s-0001"
     assert [data["base"], *data["steps"]][n_done - 1]["resumed"] is True
     assert data["steps"][-1]["resumed"] is False
     assert {step["difference_pages"] for step in data["steps"]} == {0}
-    other = run("--trace", "chats.jsonl", "--resume", "--force")
+    other = run("--trace", "chats.jsonl", "--resume", "--force", *kind)
     assert other.code == 2
     assert "asked for something else" in other.err
+    (tmp_path / "hicache.yaml").unlink()  # it names the kind
+    assert "host_memory" in run("--trace", "long.jsonl", "--resume").err
+
+
+def test_a_run_killed_among_the_replays_beside_the_steps_makes_only_the_missing_ones(tmp_path: Path) -> None:
+    kinds = killed(tmp_path, "stage")
+    assert kinds.count("stage") == 1, "killed too late for this test"
+    data = size("--trace", "long.jsonl", "--resume")
+    assert all(step["resumed"] for step in data["steps"])
+    records = [json.loads(line) for line in Path("state/size/s-0001/steps.jsonl").read_text().splitlines()]
+    made = [record["name"] for record in records if record["kind"] == "stage"]
+    assert made == ["the same again", "copy backend"]
+    assert data["pool_costs"]["again"]["n_requests"] > 0
 
 
 def test_a_run_that_goes_on_keeps_the_sizes_it_began_with(tmp_path: Path) -> None:

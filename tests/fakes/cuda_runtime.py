@@ -263,7 +263,9 @@ class QueuedMover:
         if self.fail is not None:
             raise self.fail
         self.programs.add(counts.get("programs"))
-        self._cuda.enqueue(self._cuda.current_stream(), lambda: self._inner.move(source, target, **counts))
+        stream = self._cuda.current_stream()
+        self._cuda.started.append(("move", stream.cuda_stream))
+        self._cuda.enqueue(stream, lambda: self._inner.move(source, target, **counts))
 
 
 class _Block(np.ndarray[Any, Any]):

@@ -18,6 +18,7 @@ READING_ORDER: tuple[str, ...] = (
     "economics",
     "plateau",
     "budget",
+    "node_room",
     "engine_flags",
     "steps",
     "step_rules",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hicachectl.tuning.host.model import Memory
+from hicachectl.tuning.sizing.node_room import NodeRoom
 
-__all__ = ["Budget", "Term", "budget_of"]
+__all__ = ["Budget", "PoolPlan", "Term", "budget_of"]
 
 _MARGIN = 0.05
 _LEAST_MARGIN_BYTES = 256 << 20
@@ -22,12 +23,29 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolPlan:
+    """What else bounds a pool: how many of its size the host holds, its nodes, its mount, and whether it is of reserved huge pages.
+
+    `copies`: ranks that each hold a pool of this size. `nodes` None: no placement asked. `mount_free_bytes`: kind tmpfs.
+    `locked` says that RLIMIT_MEMLOCK counts, `lock_reason` why it does not.
+    """
+
+    copies: int = 1
+    nodes: NodeRoom | None = None
+    mount_free_bytes: int | None = None
+    hugetlb: bool = False
+    locked: bool = False
+    lock_reason: str = "nothing is registered"
+
+
+@dataclass(frozen=True, slots=True)
 class Budget:
-    """What a pool may take, and the term that ends it."""
+    """What one pool may take, and the term that ends it. `trial_bytes`: what one trial pool may, where that is less."""
 
     terms: tuple[Term, ...]
     can_use_bytes: int
     bound: str
+    trial_bytes: int | None = None
 
 
 def budget_of(
@@ -36,36 +54,64 @@ def budget_of(
     taken_bytes: int,
     max_bytes: int | None = None,
     margin_bytes: int | None = None,
-    registered: bool = False,
+    plan: PoolPlan = PoolPlan(),
 ) -> Budget:
     """Sum up what the pool may take. Pure.
 
     `taken_bytes` are the run's own other memory (a device pool on the host, key tables); `margin_bytes` stay free (default:
-    5 % of the memory, at least 256 MiB); `registered`: the pool will be locked, so RLIMIT_MEMLOCK counts. A term that
-    could not be read does not bind and says why.
+    5 % of the memory, at least 256 MiB), of the nodes of a placement too. Of what the host has room for each of `plan.copies` pools
+    gets its part; `max_bytes` is of one. A term that could not be read does not bind and says why.
     """
     total, available = memory.total_bytes.value, memory.available_bytes.value
     limit, current = memory.cgroup.memory_max_bytes.value, memory.cgroup.memory_current_bytes.value
     margin = max(_LEAST_MARGIN_BYTES, int(_MARGIN * (total or 0))) if margin_bytes is None else margin_bytes
     room = None if limit is None or current is None else max(0, limit - current)
-    lock = memory.memlock_bytes.value if registered else None
     own = taken_bytes + margin
-    bounds = {
-        "available memory": None if available is None else available - own,
-        "room under the cgroup limit": None if room is None else room - own,
-        "locked memory": lock,
-        "--max-bytes": max_bytes,
+    held = memory.hugetlb_free_bytes.value
+    nodes = plan.nodes
+    of_host: dict[str, int | None] = {}
+    if plan.hugetlb:
+        of_host["free pages of the hugetlb pool"] = held
+    else:
+        of_host["available memory"] = _less(available, own)
+        of_host["room under the cgroup limit"] = _less(room, own)
+        of_host["room on the tmpfs"] = plan.mount_free_bytes
+        if nodes is not None:
+            of_host[f"placement {nodes.mode}"] = _less(nodes.host_bytes, own)
+    of_pool: dict[str, int | None] = {
+        name: None if amount is None else amount // plan.copies for name, amount in of_host.items()
     }
-    known = {name: amount for name, amount in bounds.items() if amount is not None}
+    lock = memory.memlock_bytes.value
+    of_pool["locked memory"] = lock if plan.locked else None
+    of_pool["--max-bytes"] = max_bytes
+    known = {name: amount for name, amount in of_pool.items() if amount is not None}
     bound = min(known, key=lambda name: known[name]) if known else "nothing could be read"
-    terms = (
+    terms = [
         Term("total", total, memory.total_bytes.reason),
         Term("other use", None if total is None or available is None else total - available, memory.available_bytes.reason),
         Term("hugepages held", memory.hugetlb_bytes.value, memory.hugetlb_bytes.reason),
         Term("room under the cgroup limit", room, memory.cgroup.memory_max_bytes.reason or memory.cgroup.memory_current_bytes.reason),
-        Term("locked memory", lock, (memory.memlock_bytes.reason or "unlimited") if registered else "nothing is registered"),
+        Term("locked memory", lock if plan.locked else None, (memory.memlock_bytes.reason or "unlimited") if plan.locked else plan.lock_reason),
         Term("this run's other memory", taken_bytes),
         Term("margin", margin),
         Term("--max-bytes", max_bytes, None if max_bytes is not None else "not given"),
-    )  # fmt: skip
-    return Budget(terms, max(0, known[bound]) if known else 0, bound)
+    ]  # fmt: skip
+    if plan.hugetlb:
+        terms.append(Term("hugetlb pages free", held, memory.hugetlb_free_bytes.reason))
+    if plan.mount_free_bytes is not None:
+        terms.append(Term("free on the tmpfs", plan.mount_free_bytes))
+    if nodes is not None:
+        terms += [
+            Term(f"free on node {node}", amount, None if amount is not None else "not read")
+            for node, amount in nodes.free_bytes.items()
+        ]
+        terms.append(Term(f"placement {nodes.mode}", nodes.host_bytes, nodes.words))
+    if plan.copies > 1 and known:
+        terms.append(Term(f"one of {plan.copies} ranks' pools", known[bound]))
+    can_use = max(0, known[bound]) if known else 0
+    in_trial = None if nodes is None or plan.hugetlb else _less(nodes.trial_bytes, own)
+    return Budget(tuple(terms), can_use, bound, None if in_trial is None else max(0, min(can_use, in_trial)))
+
+
+def _less(amount: int | None, own: int) -> int | None:
+    return None if amount is None else amount - own

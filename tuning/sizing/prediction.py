@@ -144,7 +144,8 @@ def predict(
             )
         sizes: tuple[int, ...] = tuple(sorted(set(steps)))
     else:
-        sizes = sizes_to_try(choice.host_pages, least=limits.least_pages, most=limits.most_pages)
+        in_trial = budget.can_use_bytes if budget.trial_bytes is None else budget.trial_bytes
+        sizes = sizes_to_try(choice.host_pages, least=limits.least_pages, most=in_trial // geometry.page_bytes)
     return Prediction(
         curve, sure, levels, limits, choice, sizes, device_pages, longest_pages, window.n_requests, tokens, plateau_d1, busy,
         concurrency, storage_pages, runs, geometry.page_tokens,

@@ -14,7 +14,7 @@ from hicachectl.runtime.probes.link_cases import LinkCase, Scenario, link_cases,
 from hicachectl.runtime.probes.link_math import FAR_BELOW, ONE_WAY_SHARE, LinkTarget, Way, expect
 from hicachectl.runtime.probes.link_verdict import judge_rows
 
-LINK, SIZE = 63e9, 256 << 20
+LINK, SIZE, MIB = 63e9, 256 << 20, 1 << 20
 A, B, C = "0000:b7:00.0", "0000:b8:00.0", "0000:21:00.0"
 PAIR = (
     LinkTarget(A, "X0", "cuda:0", 0, "U0", (B,), LINK, LINK, "link math of 0000:b6:00.0"),
@@ -99,6 +99,42 @@ def test_a_neighbour_that_is_no_target_is_loaded_and_has_no_case_alone() -> None
     assert [(one.target.address, one.node) for one in found[1].busy] == [(A, 0), (B, 1)]
 
 
+def test_neighbours_are_measured_with_nodes_of_their_own_too_and_alone_with_these() -> None:
+    both_near = {A: (0,), B: (0,)}
+    found = link_cases(PAIR, both_near, ways=(Way.D2H,), sizes=(MIB, SIZE), spread={A: 0, B: 1})
+    assert [(c.scenario.value, [one.node for one in c.busy]) for c in found if c.scenario is not Scenario.AGAINST] == [
+        ("alone", [0]), ("alone", [0]), ("alone", [0]), ("alone", [0]), ("alone", [1]), ("uplink", [0, 0]), ("spread", [0, 1]),
+    ]  # fmt: skip
+    only = link_cases(PAIR, both_near, ways=(Way.D2H,), sizes=(MIB, SIZE), spread={A: 0, B: 1}, concurrent_only=True)
+    assert [(c.busy[0].target.address, c.busy[0].node) for c in only if c.scenario is Scenario.ALONE] == [
+        (A, 0),
+        (B, 0),
+        (B, 1),
+    ]
+    for same in ({A: 0, B: 0}, {A: None, B: None}, None):
+        assert Scenario.SPREAD not in {
+            c.scenario for c in link_cases(PAIR, both_near, ways=(Way.D2H,), sizes=(SIZE,), spread=same)
+        }
+    assert Scenario.SPREAD not in {
+        c.scenario for c in link_cases([OTHER], NODES, ways=(Way.D2H,), sizes=(SIZE,), spread={C: 1})
+    }
+
+
+def test_writers_that_wait_only_where_their_targets_differ_are_found_and_a_far_node_is_not_taken_for_it() -> None:
+    asked = link_cases(PAIR, {A: (0,), B: (0,)}, ways=WAYS, sizes=(SIZE,), spread={A: 0, B: 1})
+
+    def strict(flow: FakeFlow, batch: list[FakeFlow]) -> float:
+        waits = not flow.up and len({one.node for one in batch if not one.up}) > 1
+        return fair(flow, batch) / (4 if waits else 1)
+
+    found = judge_rows(run_link_probe(asked, FakeRig(strict), seconds=0.1, rounds=1).rows)
+    assert [(one.code, one.subject) for one in found] == [("HC-UPLINK-SLOW", A), ("HC-UPLINK-SLOW", B)]
+    assert all("each with a node of its own" in one.message and "--prove" in one.hint for one in found)
+    far = FakeRig(lambda flow, batch: fair(flow, batch) / (3 if flow.node == 1 else 1))
+    found = judge_rows(run_link_probe(asked, far, seconds=0.1, rounds=1).rows)
+    assert [(one.code, one.subject) for one in found] == [("HC-LINK-FAR", B)]
+
+
 def test_one_to_one_gives_neighbours_different_nodes() -> None:
     assert one_to_one((*PAIR, OTHER), (2, 5)) == {A: 2, B: 5, C: 2}
     assert one_to_one(PAIR, ()) == {A: None, B: None}
@@ -122,7 +158,8 @@ def test_a_sound_host_gets_what_is_expected_and_nothing_is_found() -> None:
 
 def test_link_math_is_shared_by_those_that_go_the_same_way_behind_the_uplink() -> None:
     found = probe()
-    math = {scenario: row(found, A, scenario, Way.D2H).expected.math_bytes_per_s for scenario in Scenario}
+    there = [scenario for scenario in Scenario if scenario is not Scenario.SPREAD]
+    math = {scenario: row(found, A, scenario, Way.D2H).expected.math_bytes_per_s for scenario in there}
     assert math == {Scenario.ALONE: LINK, Scenario.UPLINK: LINK / 2, Scenario.AGAINST: LINK, Scenario.HOST: LINK / 2}
     assert row(found, C, Scenario.HOST, Way.D2H).expected.math_bytes_per_s == LINK
 

@@ -60,8 +60,8 @@ def finish(transfer: Transfer) -> Transfer:
 class PoolInParts(HostPool):
     """A host pool whose registrations meet at `edges`."""
 
-    def __init__(self, geometry: KVGeometry, layout: Layout, edges: tuple[int, ...]) -> None:
-        super().__init__(geometry, N_SLOTS, layout)
+    def __init__(self, geometry: KVGeometry, layout: Layout, edges: tuple[int, ...], n_slots: int) -> None:
+        super().__init__(geometry, n_slots, layout)
         self._parts = (0, *edges, self.n_bytes)
 
     @property
@@ -85,9 +85,10 @@ class Rig:
         room: int | None = None,
         kind: Backend = Backend.STRIDED,
         edges: tuple[int, ...] = (),
+        n_slots: int = N_SLOTS,
     ) -> None:
         self.cuda = FakeCuda(seed, version=version, driver_batch=driver_batch)
-        self.device, self.host = DevicePool(geometry, N_SLOTS), PoolInParts(geometry, layout, edges)
+        self.device, self.host = DevicePool(geometry, n_slots), PoolInParts(geometry, layout, edges, n_slots)
         self.cuda.borders = [self.host.array.ctypes.data + edge for edge in edges]
         rng = np.random.default_rng(seed)
         self.device.planes_numpy()[:] = rng.integers(0, 256, self.device.planes_numpy().shape, dtype=np.uint8)
@@ -128,8 +129,8 @@ class Rig:
         return took
 
     def pages(self) -> tuple[dict[int, bytes], dict[int, bytes]]:
-        on_device = {slot: self.device.planes_numpy()[:, slot].tobytes() for slot in range(N_SLOTS)}
-        return on_device, {slot: self.host.read_page(slot).tobytes() for slot in range(N_SLOTS)}
+        on_device = {slot: self.device.planes_numpy()[:, slot].tobytes() for slot in range(self.device.n_slots)}
+        return on_device, {slot: self.host.read_page(slot).tobytes() for slot in range(self.host.n_slots)}
 
 
 @st.composite
@@ -254,27 +255,48 @@ def test_the_first_copy_of_a_transfer_is_a_small_call_so_that_the_link_starts_at
     rig = Rig(geometry, Layout.PAGE_FIRST_DIRECT, StagingOptions(1 << 30, least_group_bytes=0, first_pieces=2))
     with rig.engine([1, 2]) as engine:
         finish(engine.load(some(20, 3, 9, 1, 23, 0, 7), some(0, 1, 2, 3, 4, 5, 6)))
-    assert rig.cuda.pieces == [1, 2, 5, 7]
+    assert rig.cuda.pieces == [1, 2, 2, 3, 7]
 
 
-def test_the_first_calls_of_a_transfer_double_so_that_none_is_late() -> None:
+def test_the_first_calls_of_a_transfer_grow_so_that_none_is_late() -> None:
     geometry = KVGeometry("wide", KVKind.GQA, n_layers=3, token_plane_bytes=16 << 10, page_tokens=4)
     rig = Rig(geometry, Layout.PAGE_FIRST_DIRECT, StagingOptions(1 << 30, least_group_bytes=0, first_pieces=2))
     host_slots = np.random.default_rng(3).permutation(N_SLOTS).astype(np.int32)[:15]
     with rig.engine([1, 2]) as engine:
         finish(engine.load(host_slots, np.arange(15, dtype=np.int32)))
-    assert rig.cuda.pieces == [1, 2, 4, 9, 15]
+    assert rig.cuda.pieces == [1, 2, 2, 4, 7, 15]
 
 
 def test_the_first_call_of_a_load_has_few_large_pieces() -> None:
     geometry = KVGeometry("wide", KVKind.GQA, n_layers=4, token_plane_bytes=16 << 10, page_tokens=16)  # 2 MiB a page
     rig = Rig(geometry, Layout.PAGE_FIRST, StagingOptions(1 << 30))
     with rig.engine() as engine:
-        finish(engine.load(some(9, 3, 1, 7, 23, 20, 5), some(0, 1, 2, 3, 4, 5, 6)))
-    assert rig.cuda.pieces == [1, 2, 5]
+        finish(engine.load(some(9, 3, 1, 7, 23, 20, 5, 11, 13, 15), some(*range(10))))
+    assert rig.cuda.pieces == [1, 2, 2, 6]
 
 
-def test_the_slots_of_a_load_go_up_behind_its_first_copy_and_before_what_would_delay_them() -> None:
+@pytest.mark.parametrize("layout", list(Layout))
+@pytest.mark.parametrize("rest", ["scattered too", "one run"])
+def test_many_pages_whose_first_are_scattered_keep_their_bytes_up_and_down(layout: Layout, rest: str) -> None:
+    geometry = KVGeometry("gqa", KVKind.GQA, n_layers=3, token_plane_bytes=8, page_tokens=4)
+    options = StagingOptions(2 * 2 * 64 * geometry.page_bytes, least_group_bytes=0)
+    rig = Rig(geometry, layout, options, n_slots=600)
+    first = np.where(np.arange(16) % 2, 590, 30) - np.arange(16)  # no two in a row, and too far apart for one range
+    others = np.setdiff1d(np.arange(600), first)
+    if rest == "scattered too":
+        np.random.default_rng(1).shuffle(others)
+    host = np.concatenate((first, others[100:284])).astype(np.int32)
+    device = np.random.default_rng(2).permutation(600)[: 2 * host.size].astype(np.int32)
+    on_device, on_host = rig.pages()
+    with rig.engine([1, 2]) as engine:
+        finish(engine.load(host, device[: host.size]))
+        now, _ = rig.pages()
+        assert [now[int(d)] for d in device[: host.size]] == [on_host[int(h)] for h in host]
+        finish(engine.backup(device[host.size :], host))
+    assert [rig.pages()[1][int(h)] for h in host] == [on_device[int(d)] for d in device[host.size :]]
+
+
+def test_the_slots_of_a_load_go_up_behind_its_first_copies_and_in_no_copy_s_way() -> None:
     geometry = KVGeometry("wide", KVKind.GQA, n_layers=3, token_plane_bytes=16 << 10, page_tokens=4)
     options = StagingOptions(1 << 30, least_group_bytes=0, first_pieces=2, few_slots=0)
     rig = Rig(geometry, Layout.PAGE_FIRST_DIRECT, options)
@@ -282,23 +304,23 @@ def test_the_slots_of_a_load_go_up_behind_its_first_copy_and_before_what_would_d
         finish(engine.load(some(20, 3, 9, 1, 23, 0, 7), some(0, 1, 2, 3, 4, 5, 6)))
     tried, *started = rig.cuda.started
     assert tried[0] == "batch"
-    assert [call for call, _ in started] == ["batch", "copy", "batch", "batch"]
-    assert len({stream for _, stream in started}) == 1
+    assert [call for call, _ in started] == [*["batch"] * 3, "move", "move", "batch", "move"]
+    copies, kernels = ({stream for call, stream in started if call == name} for name in ("batch", "move"))
+    assert len(copies) == len(kernels) == 1
+    assert copies != kernels
 
 
 def test_a_long_backup_begins_with_a_small_step_that_waits_for_no_upload() -> None:
     geometry = KVGeometry("wide", KVKind.GQA, n_layers=4, token_plane_bytes=16 << 10, page_tokens=16)  # 2 MiB a page
-    rig = Rig(geometry, Layout.PAGE_FIRST_DIRECT, StagingOptions(2 * 2 * 5 * geometry.page_bytes, few_slots=4))
+    rig = Rig(geometry, Layout.PAGE_FIRST_DIRECT, StagingOptions(2 * 2 * 9 * geometry.page_bytes, few_slots=8))
     with rig.engine() as engine:
-        backup = finish(engine.backup(some(0, 1, 2, 3, 4, 5), some(9, 3, 1, 7, 23, 20)))
+        backup = finish(engine.backup(some(*range(12)), some(9, 3, 1, 7, 23, 20, 5, 11, 13, 15, 17, 19)))
     tried, *started = rig.cuda.started
     assert tried[0] == "batch"
-    (lead, copies), (upload, kernels), other = started
-    assert (lead, upload) == ("batch", "copy")
-    assert kernels != copies
-    assert other == ("batch", copies)
-    assert rig.cuda.pieces == [1, 4, 2]
-    assert backup.n_bytes == 6 * geometry.page_bytes
+    # Its gather reads the slots in host memory; those of the other go up before its gather, behind the first copy.
+    assert [call for call, _ in started] == ["move", "batch", "move", "move", "batch"]
+    assert rig.cuda.pieces == [1, 8, 4]
+    assert backup.n_bytes == 12 * geometry.page_bytes
 
 
 def test_scattered_pages_that_lie_token_by_token_are_one_piece_each() -> None:

@@ -19,15 +19,20 @@ def test_groups_add_up_to_the_layers_and_the_first_is_as_small_as_asked(n: int, 
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=12), st.integers(1, 50), st.integers(0, 2000))
-def test_joined_groups_are_large_enough_and_end_where_groups_ended(sizes: list[int], layer: int, least: int) -> None:
+def test_widened_groups_are_large_enough_and_take_no_more_layers_than_they_lack(
+    sizes: list[int], layer: int, least: int
+) -> None:
     joined = merged(sizes, layer, least)
     assert sum(joined) == sum(sizes)
-    ends = {sum(sizes[: i + 1]) for i in range(len(sizes))}
-    assert {sum(joined[: i + 1]) for i in range(len(joined))} <= ends
     if sum(sizes) * layer >= least:
         assert all(size * layer >= least for size in joined)
     if least <= layer:
         assert joined == tuple(sizes)
+    ends = {sum(sizes[: i + 1]) for i in range(len(sizes))}
+    start = 0
+    for size in joined[:-1]:
+        assert start + size in ends or (size - 1) * layer < least
+        start += size
 
 
 @given(st.integers(0, 500), st.integers(1, 60))
@@ -48,6 +53,12 @@ def test_planes_are_cut_until_a_page_of_them_fits_and_a_chunk_that_does_not_is_r
 
 def test_options_that_cannot_work_are_refused() -> None:
     assert StagingOptions().buffer_bytes * 2 * 2 == 256 << 20
-    for wrong in ({"n_buffers": 1}, {"staging_bytes": 3}, {"load_programs": 0}):
+    for wrong in (
+        {"n_buffers": 1},
+        {"staging_bytes": 3},
+        {"load_programs": 0},
+        {"scatter_programs": 0},
+        {"beside_programs": 0},
+    ):
         with pytest.raises(UsageError):
             StagingOptions(**wrong)

@@ -16,6 +16,10 @@ from fakes.cuda_runtime import FakeCuda
 from hicachectl.errors import CapacityError, Unsupported, UsageError, Vanished
 from hicachectl.runtime.memory.register import NoRegistrar
 from hicachectl.runtime.probes.flows import run_together
+from hicachectl.runtime.probes.link import run_link_probe
+from hicachectl.runtime.probes.link_cases import link_cases
+from hicachectl.runtime.probes.link_math import LinkTarget, Way
+from hicachectl.runtime.transfer import link_rig
 from hicachectl.runtime.transfer.accelerators import find_accelerators
 from hicachectl.runtime.transfer.link_rig import TorchRig
 from hicachectl.runtime.transfer.torch_flow import TorchFlow
@@ -139,6 +143,33 @@ def test_a_device_without_room_is_a_capacity_error_that_says_what_to_do(monkeypa
     with closing(rig(NoRegistrar("nobody"))) as made, pytest.raises(CapacityError) as caught:
         made.flow("cpu", None, MIB, up=True)
     assert "smaller --size" in (caught.value.hint or "")
+
+
+def test_the_probe_runs_on_the_rig_and_gives_everything_back() -> None:
+    driver, target = FakeDriver(), LinkTarget("cpu", "X0", "cpu", own_bytes_per_s=1e15)
+    asked = link_cases([target], {"cpu": (None,)}, ways=tuple(Way), sizes=(64 * KIB, MIB))
+    with closing(rig(driver)) as made:
+        found = run_link_probe(asked, made, seconds=0.01, rounds=2)
+    assert len(found.rows) == 6
+    assert all(row.bytes_per_s and len(row.samples) == 2 for row in found.rows)
+    assert [one.registered_with for one in found.memory] == [driver.name]
+    assert not driver.registered
+
+
+def test_memory_of_a_device_that_was_lost_in_a_copy_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Any] = []
+    monkeypatch.setattr(link_rig, "_KEPT", kept)
+    driver = FakeDriver()
+    made = rig(driver)
+    one = made.flow("cpu", None, MIB, up=False)
+    one.lost = True
+    made.close()
+    assert len(kept) == 1
+    assert driver.registered  # it may still write there
+    made.close()
+    assert len(kept) == 1
+    for mapping in kept[0][0].values():
+        mapping.close()
 
 
 # -- which device is which --------------------------------------------------------------------------------------------

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hicachectl.run_seat import Seat
+from hicachectl.runtime.geometry import preset
+from hicachectl.runtime.memory.kinds import Kind
+from hicachectl.runtime.memory.placement_modes import Placed, PlacementMode
+from hicachectl.runtime.memory.spec import MappingSpec
+from hicachectl.size_room import pool_plan
+from hicachectl.tuning.sizing.budget import PoolPlan
+
+GIB = 1 << 30
+FREE = {0: 40 * GIB, 1: 24 * GIB, 2: 60 * GIB}
+GQA, MLA = preset("qwen3-8b", 64), preset("mla-78", 64)
+
+
+class Calls:
+    """Weights of two nodes, and a mount with 3 GiB left."""
+
+    def read(self, path: str) -> str:
+        return {"node0": "3", "node1": "1"}[path.rpartition("/")[2]]
+
+    def free_bytes(self, at: str | int) -> int:
+        assert at == "/dev/shm"
+        return 3 * GIB
+
+
+def plan(spec: MappingSpec = MappingSpec(), device: str = "cpu", **changed: Any) -> PoolPlan:  # noqa: B008 - frozen
+    given = {
+        "geometry": GQA, "ranks": 1, "shared": False, "calls": Calls(), "free_on_nodes": lambda: FREE,
+        "seat_of": lambda _: Seat(1, 1, (0, 1), (0, 1, 2)), **changed,
+    }  # fmt: skip
+    return pool_plan(spec, given.pop("geometry"), device, **given)
+
+
+def placed(mode: PlacementMode, *nodes: int) -> MappingSpec:
+    return MappingSpec(placed=Placed(mode, nodes))
+
+
+def test_without_a_placement_no_node_binds() -> None:
+    assert plan() == PoolPlan()
+
+
+@pytest.mark.parametrize(
+    ("spec", "ranks", "host_gib", "trial_gib"),
+    [
+        (placed(PlacementMode.LOCAL, 1), 1, 24, 24),
+        (placed(PlacementMode.ONE_TO_ONE, 1), 1, 24, 24),
+        (placed(PlacementMode.ONE_TO_ONE, 2), 2, 80, 60),  # nodes 2 and 0: twice the smaller
+        (placed(PlacementMode.ONE_TO_ONE, 1), 3, 72, 24),
+        (placed(PlacementMode.INTERLEAVE, 0, 1, 2), 8, 72, 72),
+        (placed(PlacementMode.WEIGHTED, 0, 1), 1, 53, 53),  # 3 : 1, node 0 is full first
+    ],
+)
+def test_the_nodes_of_a_placement_bind(spec: MappingSpec, ranks: int, host_gib: int, trial_gib: int) -> None:
+    nodes = plan(spec, ranks=ranks).nodes
+    assert nodes is not None
+    assert ((nodes.host_bytes or 0) // GIB, (nodes.trial_bytes or 0) // GIB) == (host_gib, trial_gib)
+
+
+def test_only_a_latent_that_every_rank_holds_for_itself_is_there_several_times() -> None:
+    assert plan(ranks=8).copies == 1
+    assert plan(geometry=MLA, ranks=8).copies == 8
+    assert plan(geometry=MLA, ranks=8, shared=True).copies == 1
+
+
+def test_a_file_is_bound_by_its_mount_with_or_without_a_name() -> None:
+    folder = MappingSpec(kind=Kind.TMPFS, path="/dev/shm")
+    named = MappingSpec(kind=Kind.TMPFS, path="/dev/shm/pool", named=True)
+    assert [plan(spec).mount_free_bytes for spec in (folder, named)] == [3 * GIB, 3 * GIB]
+    assert plan(MappingSpec(kind=Kind.HUGETLB)).hugetlb
+
+
+def test_why_locked_memory_does_not_bind_is_said_of_the_device() -> None:
+    assert plan().lock_reason == "nothing is registered"
+    assert plan(device="cuda").lock_reason == "registering with cuda is not bound by it"
