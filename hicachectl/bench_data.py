@@ -157,9 +157,14 @@ def measure(
 def not_answered(headline: Sequence[Measure], hint: str) -> tuple[tuple[Diagnostic, ...], ExitCode]:
     """Name each headline measure that gave no answer; NO_RESULT when none of them did. Pure.
 
-    A measure without samples has its reason and is no finding: what cannot run here was not asked for an answer.
+    A measure without samples has its reason and is no finding of its own: what cannot run here was not asked for an answer. Where
+    none has any, one finding gives the reasons.
     """
     tried = [one for one in headline if one.samples]
+    if not tried:
+        reasons = "; ".join(dict.fromkeys(one.reason or "no reason is known" for one in headline))
+        text = f"nothing was measured: {reasons or 'there was nothing to measure'}"
+        return (Diagnostic("HC-NO-ANSWER", Severity.WARN, text, hint=hint),), ExitCode.NO_RESULT
     noisy = [one for one in tried if one.noisy]
     found = tuple(
         Diagnostic(
@@ -170,9 +175,7 @@ def not_answered(headline: Sequence[Measure], hint: str) -> tuple[tuple[Diagnost
         )
         for one in noisy
     )  # fmt: skip
-    if tried and len(noisy) < len(tried):
-        return found, ExitCode.OK
-    return found, ExitCode.NO_RESULT
+    return found, ExitCode.OK if len(noisy) < len(tried) else ExitCode.NO_RESULT
 
 
 def bench_result(

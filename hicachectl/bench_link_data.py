@@ -74,6 +74,7 @@ def link_details(
                 "neighbours": list(target.neighbours),
                 "own_link_bytes_per_s": target.own_bytes_per_s,
                 "uplink_bytes_per_s": target.uplink_bytes_per_s,
+                "link_math_reason": target.math_reason if target.own_bytes_per_s is None else None,
                 "uplink_under_load_gt_s": under_load.get(target.uplink or ""),
             }
             for target in targets
@@ -116,6 +117,7 @@ def link_reasons(probe: LinkProbe, targets: Sequence[LinkTarget]) -> dict[str, s
         **_SHARED_REASONS,
         "no_accelerator": "there are accelerators",
         "model": "torch has no name for it",
+        "link_math_reason": "link math is known",
         "uplink_under_load_gt_s": "the port tells no speed",
         "placement": "no policy is set; the reasons say why where one was asked for",
         "registered_with": "not registered; the reasons say why",

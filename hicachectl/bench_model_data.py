@@ -20,6 +20,8 @@ __all__ = [
     "model_of", "model_reasons",
 ]  # fmt: skip
 
+_MADE_UP = "tiny-"
+"""Geometry presets that no model has."""
 SAVED_AT = (1024, 4096, 16384, 32768)
 """Lengths in tokens whose savings are shown."""
 _METHOD = (
@@ -131,7 +133,7 @@ def model_headline(measures: Sequence[Measure]) -> tuple[Measure, ...]:
 def model_costs(probe: RestoreProbe, model: Model, geometry_name: str) -> tuple[Costs, dict[str, str]]:
     """Return what transfers on each path cost by their bytes, and a prefill; why one is not known. Pure.
 
-    A recompute whose coefficients were given is not measured and is left out.
+    A recompute whose coefficients were given is not measured and is left out, and so is one set against pages that no model has.
     """
     from hicachectl.runtime.cost import Path
 
@@ -145,7 +147,11 @@ def model_costs(probe: RestoreProbe, model: Model, geometry_name: str) -> tuple[
                 model.no_tiers.get("storage", why) if path in (Path.STORAGE_READ, Path.STORAGE_WRITE) else why
             )
     prefill, recompute = model.prefill, None
-    if prefill is not None and prefill.measured:
+    if prefill is not None and prefill.measured and geometry_name.startswith(_MADE_UP):
+        reasons["/costs/recompute"] = (
+            f"{geometry_name} is no model: its pages are small for demonstrations, and no prefill is its own"
+        )
+    elif prefill is not None and prefill.measured:
         recompute = RecomputeLine(
             prefill.fit.a_s, prefill.fit.b_s, prefill.fit.c_s, geometry_name, prefill.hardware or prefill.source
         )

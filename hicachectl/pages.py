@@ -154,6 +154,10 @@ PAGES: dict[str, Page] = {
                 "hicachectl tune size --trace my.jsonl --steps none --explain", "predict only, and say how it is chosen"
             ),
             Example(
+                "hicachectl tune size --trace my.jsonl --device cuda --max-bytes 64GiB -o json",
+                "registered pools, with a limit, for a program",
+            ),
+            Example(
                 "hicachectl tune size --live server.log --window 30m",
                 "for what an engine serves now, from its request log",
             ),

@@ -13,7 +13,7 @@ from hicachectl.disk_room import disk_warnings
 from hicachectl.envelope import Diagnostic, Severity
 from hicachectl.errors import CapacityError, ExitCode, StorageError, StorageFault, UsageError
 from hicachectl.memory_room import host_memory as look_at_memory
-from hicachectl.run_costs import measured_priors, read_costs
+from hicachectl.run_costs import measured_priors, read_costs, require_pages
 from hicachectl.run_memory import mapping_spec, small_pages_warning
 from hicachectl.runtime.cache import require_room
 from hicachectl.runtime.core import CacheConfig, PrefetchWait
@@ -75,6 +75,8 @@ def plan_run(run: RunConfig, *, tuned_weights: str | None = None) -> RunPlan:
     not fit, StorageError (exit 10) for a storage folder that cannot be used.
     """
     geometry = preset(run.geometry, run.page_tokens, run.dtype)
+    measured = read_costs(run.costs)
+    require_pages(measured, geometry)
     layout, backend = Layout.parse(run.layout), None if run.backend == "auto" else Backend.parse(run.backend)
     device = pick_device(run.device)
     _require_device(device.name)
@@ -121,7 +123,7 @@ def plan_run(run: RunConfig, *, tuned_weights: str | None = None) -> RunPlan:
         host_slots=run.host_slots,
         costs=CostModel(
             RecomputeCost(run.compute.a_s, run.compute.b_s, run.compute.c_s),
-            priors=measured_priors(read_costs(run.costs), device.type),
+            priors=measured_priors(measured, device.type),
             margin=run.restore_margin,
         ),
         storage_path=None if run.storage_path in (None, "auto") else Path(run.storage_path),

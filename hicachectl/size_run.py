@@ -193,13 +193,18 @@ class Sizing:
         self, prediction: Prediction, climbed: Climbed, again: Trial | str
     ) -> tuple[PoolCosts, Costs | None, str | None]:
         """What a GiB of pool and a restore cost in the steps, and why the costs are not known where they are not."""
+        from hicachectl.run_costs import read_costs, sizing_costs
+        from hicachectl.tuning.sizing.given_costs import with_given
         from hicachectl.tuning.sizing.measured_costs import Traffic, costs_of
         from hicachectl.tuning.sizing.pool_costs import pool_costs
 
         trials = [step.trial for step in climbed.steps if step.trial is not None]
         traffic = Traffic(prediction.n_requests, prediction.input_tokens, self.plan.info.span_s)
         of_pool = pool_costs(trials, traffic.span_s, again)
-        return (of_pool, *costs_of(trials, self.base, traffic, of_pool))
+        measured, why = costs_of(trials, self.base, traffic, of_pool)
+        given = sizing_costs(read_costs(self.effective.run.costs))
+        measured, why = with_given(given, measured, why, self.base, traffic, of_pool)
+        return of_pool, measured, why
 
     def by_economics(
         self, prediction: Prediction, climbed: Climbed, costs: Costs, journal: SizeJournal

@@ -79,9 +79,15 @@ class Host:
 
 def document(result: Result) -> dict[str, Any]:
     """The document's data as JSON has it; every null must have its reason."""
-    data: dict[str, Any] = json.loads(json.dumps(plain(result.data)))
+    data = drawn(result)
     data["facts"] = json.loads(json.dumps({pointer: plain(fact) for pointer, fact in result.facts.items()}))
     assert unexplained_nulls(data) == []
+    return data
+
+
+def drawn(result: Result) -> dict[str, Any]:
+    """What the command gives to the screen: the data without its facts."""
+    data: dict[str, Any] = json.loads(json.dumps(plain(result.data)))
     return data
 
 

@@ -56,9 +56,9 @@ def _draw_links(screen: Screen, data: Data) -> None:
             "up to link arithmetic, from four fifths of the share of it that one H200 reached: 87 % one way, 77 % both ways at once "
             "(docs/facts.md#h200-link); ! is below; none for copies below 16 MiB, which starting them bounds",
         )
-    unknown = {one["name"]: reason for one, reason in _why_no_math(data)}
-    for name, reason in unknown.items():
-        screen.paragraph(f"  {name}: ", f"link math is not known: {reason}")
+    for one in data["accelerators"]:
+        if one["own_link_bytes_per_s"] is None:
+            screen.paragraph(f"  {one['name']}: ", f"link math is not known: {one['link_math_reason']}")
     _draw_memory(screen, data)
     for case in data["cases"]:
         if case["refused"] is not None:
@@ -115,15 +115,6 @@ def _cells(case: Data, found: Data, accelerators: dict[str, Data]) -> list[str |
         None if spread is None else f"{100 * spread:.0f}",
         "!" if case["low"] else "noisy" if noisy else "",
     ]
-
-
-def _why_no_math(data: Data) -> list[tuple[Data, str]]:
-    facts = data.get("facts", {})
-    found = []
-    for at, one in enumerate(data["accelerators"]):
-        if one["own_link_bytes_per_s"] is None:
-            found.append((one, facts.get(f"/accelerators/{at}/own_link_bytes_per_s", {}).get("reason", "see -o json")))
-    return found
 
 
 def _draw_memory(screen: Screen, data: Data) -> None:

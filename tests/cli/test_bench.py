@@ -223,5 +223,6 @@ def test_noise_is_a_finding_and_only_all_of_it_is_no_result() -> None:
     findings, code = not_answered([calm, wild, absent], "more rounds")
     assert ([f.subject for f in findings], code) == (["b"], ExitCode.OK)
     assert not_answered([wild, absent], "x")[1] is ExitCode.NO_RESULT
-    assert not_answered([absent], "x")[1] is ExitCode.NO_RESULT
+    (nothing,), code = not_answered([absent, absent], "x")
+    assert (nothing.message, code) == ("nothing was measured: cannot run here", ExitCode.NO_RESULT)
     assert not_answered([calm], "x") == ((), ExitCode.OK)

@@ -27,6 +27,7 @@ SMALL = (
     "--lengths",
     "64,100,256,512",
 )
+MODEL = ("bench", "model", "--geometry", "qwen3-8b", "--page-tokens", "16", "--device", "cpu", "--lengths", "16,30,64")
 H200 = RecomputeCost(7.65e-3, 2.84e-5, 5.12e-10)
 
 
@@ -41,7 +42,7 @@ def prefill(tmp_path: Path) -> Path:
 def test_a_result_is_a_file_with_the_costs_of_every_path_and_of_a_prefill(tmp_path: Path, prefill: Path) -> None:
     path, where = tmp_path / "costs.json", tmp_path / "l3"
     ran = call(
-        *SMALL, "--rounds", "3", "--path", str(where), "--prefill-file", str(prefill), "--prefill-hardware", "my engine",
+        *MODEL, "--rounds", "3", "--path", str(where), "--prefill-file", str(prefill), "--prefill-hardware", "my engine",
         "-o", "json", "--output-file", str(path),
     )  # fmt: skip
     assert ran.code in (0, 9), ran.err  # 9: another load on this machine
@@ -52,20 +53,20 @@ def test_a_result_is_a_file_with_the_costs_of_every_path_and_of_a_prefill(tmp_pa
     assert set(priors_of(found)) == set(CostPath)
     recompute = found.costs.recompute
     assert recompute is not None
-    assert (recompute.model, recompute.hardware) == ("tiny-4k", "my engine")
+    assert (recompute.model, recompute.hardware) == ("qwen3-8b", "my engine")
     assert recompute.b_s == pytest.approx(H200.b_s, rel=1e-6)
     assert data["recompute"]["source"] == f"times in {prefill}"
     assert data["recompute"]["measured"] is True
     assert [fit["tier"] for fit in data["restore"]] == ["host", "storage"]
     for fit in data["restore"]:
-        assert (fit["from_tokens"], fit["to_tokens"], fit["n_samples"]) == (64, 512, 12)  # 100 tokens are two pages
+        assert (fit["from_tokens"], fit["to_tokens"], fit["n_samples"]) == (16, 64, 9)  # 30 tokens are two pages
     assert {even["tier"] for even in data["break_even"]} == {"host", "storage"}
     assert [one["n_tokens"] for one in data["saved"] if one["tier"] == "host"] == [1024, 4096, 16384, 32768]
     for one in data["saved"]:
         assert one["saved_s"] == pytest.approx(one["recompute_s"] - one["restore_s"])
         assert one["recompute_s"] == pytest.approx(H200.skipped_s(0, one["n_tokens"]), rel=1e-6)
         assert one["beyond_measured"]
-    length = found.find("host tier, 128 tokens", "restore_s")
+    length = found.find("host tier, 32 tokens", "restore_s")
     assert length is not None
     assert len(length.samples) == 3
 
@@ -79,6 +80,15 @@ def test_without_a_recompute_there_are_restores_alone_and_the_reason(tmp_path: P
     assert data["facts"]["/costs/storage_read"]["reason"] == "--path none"
     assert [fit["tier"] for fit in data["restore"]] == ["host"]
     assert data["restore"][0]["c_s"] == 0
+
+
+def test_pages_that_no_model_has_are_compared_and_leave_no_prefill_to_others(prefill: Path) -> None:
+    ran = call(*SMALL, "--rounds", "2", "--path", "none", "--prefill-file", str(prefill), "-o", "json")
+    data = ran.json["data"]
+    assert data["recompute"]["measured"] is True
+    assert len(data["break_even"]) == 1
+    assert data["costs"]["recompute"] is None
+    assert data["facts"]["/costs/recompute"]["reason"].startswith("tiny-4k is no model")
 
 
 def test_a_configured_recompute_is_compared_and_is_no_measured_cost() -> None:

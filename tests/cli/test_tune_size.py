@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
-import signal
-import subprocess
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-from cli_runner import QUIET, Ran, call, command_line, spawn
+from cli_runner import call
 from shared_data import shared_path
+from size_calls import run, size
 from small_traces import conversations, write_trace
 from tune_desk import THP, Desk, document
 
-from hicachectl.runtime.memory.faults import Fault, with_fault
-from hicachectl.runtime.memory.host_pool import map_pool
-from hicachectl.runtime.memory.syscalls import PoolCalls
-
-
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    # 40 chats of 6 pages, of which the last 25 come back: the plateau is where all of them fit
-    write_trace(tmp_path / "chats.jsonl", [*conversations(40, 6, 1), *conversations(25, 6, 2)])
-
-
-def run(*argv: str) -> Ran:
-    return call(
-        "tune", "size", "--geometry", "tiny-4k", "--state-dir", "state", "--progress", "none", "-o", "json", *argv
-    )
-
-
-def size(*argv: str) -> Any:
-    ran = run(*argv)
-    assert ran.code == 0, ran.err
-    return ran.json["data"]
+pytestmark = pytest.mark.usefixtures("chats_folder")
 
 
 def test_every_step_hits_what_the_curve_says_to_the_page_and_the_plateau_is_confirmed() -> None:
@@ -54,88 +29,6 @@ def test_every_step_hits_what_the_curve_says_to_the_page_and_the_plateau_is_conf
     assert data["costs"] is None
     assert "qwen3-8b" in data["costs_reason"]
     assert data["waterfall"][0]["stage"] == "L1 only"
-
-
-def test_all_of_a_pool_is_resident_in_its_step(tmp_path: Path) -> None:
-    ran = spawn(
-        "tune", "size", "--trace", "chats.jsonl", "--geometry", "tiny-64k", "--state-dir", "state", "-o", "json",
-        cwd=tmp_path,
-    )  # fmt: skip
-    trials = [step["trial"] for step in json.loads(ran.stdout)["data"]["steps"]]
-    assert [trial["memory"]["resident_bytes"] for trial in trials] == [trial["n_bytes"] for trial in trials]
-
-
-def test_the_steps_say_what_a_gib_costs_and_whether_the_larger_pool_restores_more_slowly() -> None:
-    data = size("--trace", "chats.jsonl")
-    costs = data["pool_costs"]
-    assert costs["populate_s_per_gib"] > 0
-    assert costs["register_s_per_gib"] is None
-    assert "no driver to register with" in costs["make_reason"]
-    assert [(pair["small_pages"], pair["large_pages"]) for pair in costs["restores"]] == [(120, 240), (240, 480)]
-    assert "100 are needed" in costs["restores"][0]["reason"]  # 25 chats come back
-    assert data["device"] == "cpu"
-    for step in data["steps"]:
-        made, trial = step["trial"]["made"], step["trial"]
-        assert made["resident_bytes"] >= trial["n_bytes"]
-        assert trial["verified_pages"] == trial["restored_pages"]
-        assert "restores" not in trial
-
-
-def test_the_chain_has_a_row_for_the_memory_and_says_why_there_is_none_for_copies() -> None:
-    data = size("--trace", "chats.jsonl")
-    stages = [row["stage"] for row in data["waterfall"]]
-    assert (stages[:2], stages[3:]) == (
-        ["L1 only", "+ host pool, copy backend cpu, small pages"],
-        ["+ capacity", "+ capacity"],
-    )
-    assert stages[2].startswith("+ ")
-    assert data["waterfall_left_out"] == [{"stage": "a copy a chunk", "reason": "direct comes with an accelerator"}]
-    assert data["pool_costs"]["again"]["small_pages"] == data["pool_costs"]["again"]["large_pages"] == 240
-    short = size("--trace", "chats.jsonl", "--no-waterfall", "--force")
-    assert [row["stage"] for row in short["waterfall"]][2:] == ["+ capacity", "+ capacity"]
-    assert short["pool_costs"]["again_reason"] == "not made (--no-waterfall)"
-
-
-@pytest.mark.parametrize("fault", [Fault.REGISTER_DRIVER_ERROR, Fault.POPULATE_NO_MEMORY, Fault.DEVICE_LOST])
-def test_a_step_whose_memory_is_refused_ends_the_search_with_the_last_good_one(
-    fault: Fault, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refusing(geometry: Any, n_slots: int, layout: Any, spec: Any, *, registrar: Any) -> Any:
-        calls: Any = PoolCalls()
-        if n_slots > 200:
-            calls, registrar = with_fault(fault, calls, registrar)
-        return map_pool(geometry, n_slots, layout, spec, registrar=registrar, calls=calls)
-
-    monkeypatch.setattr("hicachectl.tuning.sizing.pool_trials.map_pool", refusing)
-    ran = run("--trace", "chats.jsonl", "--geometry", "tiny-512k")
-    data = ran.json["data"]
-    assert (ran.code, data["ended"]) == (9, "a step failed")
-    assert [(step["pages"], step["state"]) for step in data["steps"]] == [(120, "done"), (240, "failed")]
-    assert "injected" in data["steps"][1]["reason"]
-    assert (data["choice"]["pages"], data["config_host_pages"]) == (240, 120)
-    assert "host_slots: 120" in Path("hicache.yaml").read_text()
-    assert {left["reason"] for left in data["waterfall_left_out"]} == {
-        "direct comes with an accelerator", "the steps ended before: a step failed"
-    }  # fmt: skip
-    assert any(found["code"] == "HC-SIZE-STEP" for found in ran.json["diagnostics"])
-
-
-def test_a_device_that_is_not_there_is_refused_before_any_step() -> None:
-    refused = run("--trace", "chats.jsonl", "--device", "cuda:7")
-    assert refused.code == 2
-    assert "--device" in refused.err
-    assert not Path("state").exists()
-
-
-@pytest.mark.parametrize("kind", ["memfd", "tmpfs"])
-def test_pools_of_another_kind_hit_the_same_and_leave_nothing_on_their_mount(kind: str) -> None:
-    before = set(Path("/dev/shm").iterdir())
-    named = ["--host-memory-path", "/dev/shm/hicache-size-test"] if kind == "tmpfs" else []
-    data = size("--trace", "chats.jsonl", "--host-memory-kind", kind, *named, "--steps", "200,400")
-    assert [step["difference_pages"] for step in data["steps"]] == [0, 0]
-    assert [step["trial"]["made"]["kind"] for step in data["steps"]] == [kind, kind]
-    assert set(Path("/dev/shm").iterdir()) == before
-    assert f'kind: "{kind}"' in Path("hicache.yaml").read_text()
 
 
 def test_run_takes_the_configuration_and_hits_what_the_chosen_step_hit(tmp_path: Path) -> None:
@@ -156,19 +49,6 @@ def test_a_configuration_that_is_there_is_not_replaced_unasked(tmp_path: Path) -
     assert "--force" in refused.err
     assert size("--trace", "chats.jsonl", "--write", "other.yaml")["config"] == "other.yaml"
     assert (tmp_path / "hicache.yaml").read_text() == "run:\n  seed: 3\n"
-
-
-def test_a_placement_is_among_the_terms_of_the_budget_and_in_the_record_of_each_step() -> None:
-    data = size("--trace", "chats.jsonl", "--host-memory-placement", "interleave")
-    terms = {term["name"]: term for term in data["budget"]["terms"]}
-    free = [term["n_bytes"] for name, term in terms.items() if name.startswith("free on node")]
-    assert terms["placement interleave"]["n_bytes"] == len(free) * min(free)
-    assert data["budget"]["trial_bytes"] <= data["budget"]["can_use_bytes"]
-    assert all(
-        "interleave" in step["trial"]["made"]["placement"] or "bind" in str(step["trial"]["made"]["steps"])
-        for step in data["steps"]
-    )
-    assert 'placement: "interleave"' in Path("hicache.yaml").read_text()
 
 
 def test_less_memory_than_the_plateau_is_bound_by_memory() -> None:
@@ -301,115 +181,6 @@ def test_the_report_is_one_page_with_curve_steps_and_choice(tmp_path: Path) -> N
     for word in ("bound by plateau", "chosen 240 pages", "--hicache-size", "s-0001"):
         assert word in page
     assert "<script" not in page
-
-
-def killed(tmp_path: Path, mark: str, *argv: str) -> list[str]:
-    """Start a sizing, kill it when its record holds `mark`, and return the kinds of records that were whole."""
-    write_trace(tmp_path / "long.jsonl", [*conversations(400, 6, 3), *conversations(40, 6, 2)])
-    line = [
-        "tune",
-        "size",
-        "--trace",
-        "long.jsonl",
-        "--geometry",
-        "tiny-4k",
-        "--state-dir",
-        "state",
-        "--progress",
-        "none",
-    ]
-    process = subprocess.Popen(
-        command_line(*line, *argv), env=QUIET, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path
-    )
-    records = tmp_path / "state" / "size" / "s-0001" / "steps.jsonl"
-    end = time.monotonic() + 60
-    while time.monotonic() < end and not (records.exists() and f'"kind": "{mark}"' in records.read_text()):
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    return [json.loads(text)["kind"] for text in records.read_text().splitlines(keepends=True) if text.endswith("\n")]
-
-
-def test_a_killed_run_leaves_its_record_alone_and_resume_goes_on(tmp_path: Path) -> None:
-    before = set(Path("/dev/shm").iterdir())
-    kind = ["--host-memory-kind", "tmpfs", "--host-memory-path", "/dev/shm/hicache-size-killed"]
-    kinds = killed(tmp_path, "done", *kind)
-    assert "end" not in kinds, "killed too late for this test"
-    n_done = kinds.count("done")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["chats.jsonl", "long.jsonl", "state"]
-    assert set(Path("/dev/shm").iterdir()) == before
-    data = size("--trace", "long.jsonl", "--resume", *kind)
-    assert data["id"] == "s-0001"
-    assert [data["base"], *data["steps"]][n_done - 1]["resumed"] is True
-    assert data["steps"][-1]["resumed"] is False
-    assert {step["difference_pages"] for step in data["steps"]} == {0}
-    other = run("--trace", "chats.jsonl", "--resume", "--force", *kind)
-    assert other.code == 2
-    assert "asked for something else" in other.err
-    (tmp_path / "hicache.yaml").unlink()  # it names the kind
-    assert "host_memory" in run("--trace", "long.jsonl", "--resume").err
-
-
-def test_a_run_killed_among_the_replays_beside_the_steps_makes_only_the_missing_ones(tmp_path: Path) -> None:
-    kinds = killed(tmp_path, "stage")
-    assert kinds.count("stage") == 1, "killed too late for this test"
-    data = size("--trace", "long.jsonl", "--resume")
-    assert all(step["resumed"] for step in data["steps"])
-    records = [json.loads(line) for line in Path("state/size/s-0001/steps.jsonl").read_text().splitlines()]
-    made = [record["name"] for record in records if record["kind"] == "stage"]
-    assert made == ["the same again", "copy backend"]
-    assert data["pool_costs"]["again"]["n_requests"] > 0
-
-
-def test_a_run_that_goes_on_keeps_the_sizes_it_began_with(tmp_path: Path) -> None:
-    begun = run("--trace", "chats.jsonl", "--time-budget", "0", "--max-bytes", "600KiB")
-    assert (begun.code, begun.json["data"]["ended"]) == (9, "time budget")
-    again = size("--trace", "chats.jsonl", "--resume", "--force", "--max-bytes", "900KiB")
-    assert [step["pages"] for step in again["steps"]] == [75, 150]
-    assert (again["choice"]["pages"], again["choice"]["bound"], again["config_host_pages"]) == (150, "memory", 150)
-
-
-def test_memory_that_went_meanwhile_ends_the_steps_with_the_last_good_one(tmp_path: Path) -> None:
-    run("--trace", "chats.jsonl", "--time-budget", "0", "--max-bytes", "600KiB")
-    ran = run("--trace", "chats.jsonl", "--resume", "--force", "--max-bytes", "400KiB")
-    data = ran.json["data"]
-    assert (ran.code, data["ended"]) == (9, "a step failed")
-    assert [step["state"] for step in data["steps"]] == ["done", "failed"]
-    assert "--max-bytes" in data["steps"][1]["reason"]
-    assert (data["choice"]["pages"], data["config_host_pages"]) == (150, 75)
-    assert "host_slots: 75" in (tmp_path / "hicache.yaml").read_text()
-
-
-def test_ctrl_c_ends_with_130_and_leaves_a_record_to_go_on_from(tmp_path: Path) -> None:
-    write_trace(tmp_path / "long.jsonl", conversations(400, 6, 3))
-    argv = [
-        "tune",
-        "size",
-        "--trace",
-        "long.jsonl",
-        "--geometry",
-        "tiny-4k",
-        "--state-dir",
-        "state",
-        "--progress",
-        "none",
-    ]
-    process = subprocess.Popen(
-        command_line(*argv), env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path
-    )
-    records = tmp_path / "state" / "size" / "s-0001" / "steps.jsonl"
-    end = time.monotonic() + 60
-    while time.monotonic() < end and not (records.exists() and '"step"' in records.read_text()):
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert '"end"' not in records.read_text()
-    assert not (tmp_path / "hicache.yaml").exists()
-
-
-def test_nothing_to_resume_is_said() -> None:
-    assert run("--trace", "chats.jsonl", "--resume").code == 2
 
 
 def test_the_screen_has_budget_curve_steps_choice_and_flags() -> None:

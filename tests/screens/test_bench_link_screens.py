@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from fakes.link_rig import FakeFlow
-from link_results import MIB, Host, Seen, ask, document, setting
+from link_results import MIB, Host, Seen, ask, drawn, setting
 
 from hicachectl.bench_data import Costs, bench_result
 from hicachectl.bench_link_data import node_details, node_measures, node_reasons
@@ -40,7 +40,7 @@ def links() -> dict[str, Any]:
             slow = 4 if not flow.up and len(writers) > 1 else 2.5 if flow.node == 0 else 1
             return host.fair(flow, batch) / slow * (0.3 if flow.size_bytes < 16 * MIB else 1)
 
-        return document(host.link(ask("U2", nodes=(0, 5), sizes=(MIB, 256 * MIB)), speed, unbound=(0,)))
+        return drawn(host.link(ask("U2", nodes=(0, 5), sizes=(MIB, 256 * MIB)), speed, unbound=(0,)))
 
 
 @cache
@@ -49,9 +49,7 @@ def unknown() -> dict[str, Any]:
     with TemporaryDirectory() as folder:
         host = Host(Path(folder) / "h", "1n0x-vm")
         seen = [Seen("cuda:0", "0000:09:00.0", "NVIDIA H200")]
-        return document(
-            host.link(ask(sizes=(256 * MIB,)), lambda flow, batch: 54.7e9 / len(batch) ** 0.2, devices=seen)
-        )
+        return drawn(host.link(ask(sizes=(256 * MIB,)), lambda flow, batch: 54.7e9 / len(batch) ** 0.2, devices=seen))
 
 
 @cache
@@ -64,7 +62,7 @@ def nodes() -> dict[str, Any]:
     rows = (*rows[:3], NodeRow(1, 1, 16, reasons=(), refused="node 1 has 12 MiB left of 512 MiB"))
     why = "torch sees no accelerator in this process (no driver)"
     details = node_details(rows, why, 0.25, "the time budget is used up", {(0, 0): 10, (0, 1): 21})
-    return document(bench_result("link", PROCESSOR, node_measures(rows), Costs(), details, reasons=node_reasons()))
+    return drawn(bench_result("link", PROCESSOR, node_measures(rows), Costs(), details, reasons=node_reasons()))
 
 
 DRAWN: dict[str, Callable[[], dict[str, Any]]] = {

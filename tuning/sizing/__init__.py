@@ -31,6 +31,7 @@ READING_ORDER: tuple[str, ...] = (
     "restores",
     "pool_costs",
     "measured_costs",
+    "given_costs",
     "size_journal",
     "live_source",
     "live_follow",
