@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hicachectl.envelope import Fact, plain
-from hicachectl.size_tiers import COST_REASONS, choice_tiers, curve_rows, row_reasons, tiers_data
+from hicachectl.size_tiers import COST_REASONS, choice_tiers, curve_rows, row_reasons, step_storage, tiers_data
 
 if TYPE_CHECKING:
     from hicachectl.run_plan import RunPlan
@@ -94,8 +94,8 @@ def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
             "growth": plain(prediction.sure.growth),
             "rows": curve_rows(prediction, at, geometry.page_bytes, costs),
         },
-        "steps": [_step(step) for step in steps],
-        "base": None if base is None else _step(base),
+        "steps": [_step(step, prediction) for step in steps],
+        "base": None if base is None else _step(base, prediction),
         "costs": None if costs is None else plain(costs),
         "costs_reason": why_no_costs or None,
         "ended": found.climbed.ended.value,
@@ -121,7 +121,7 @@ def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
     return data, _facts(data, found, why_no_costs)
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: Step, prediction: Prediction) -> dict[str, Any]:
     trial = step.trial
     return {
         "pages": step.pages,
@@ -132,6 +132,7 @@ def _step(step: Step) -> dict[str, Any]:
         "measured_hits": None if trial is None else trial.hit_pages,
         "measured_hit_rate": None if trial is None else trial.rate,
         "difference_pages": step.difference,
+        **step_storage(prediction, step),
         "must_be_exact": step.exact,
         "assumption": step.assumption,
         "reason": step.reason,
@@ -184,6 +185,8 @@ def _facts(data: dict[str, Any], found: SizeFound, why_no_costs: str) -> dict[st
             if step[name] is None:
                 null(f"{pointer}/{name}", step["reason"] or "the step failed")
         trial = trials[step["pages"]]
+        if step["measured_storage_hits"] is None:
+            null(f"{pointer}/measured_storage_hits", "the step had no storage tier (--l3-path)")
         for name, reason in (trial.reasons if trial is not None else {}).items():
             null(f"{pointer}/trial/{name}", reason)
         if trial is not None and trial.memory is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hicachectl.envelope import Diagnostic, Severity
 from hicachectl.errors import ExitCode
+from hicachectl.size_tiers import storage_holds
 
 if TYPE_CHECKING:
     from hicachectl.tuning.sizing.prediction import Prediction
@@ -45,6 +46,11 @@ def size_findings(prediction: Prediction, climbed: Climbed) -> list[Diagnostic]:
         elif not step.holds:
             named = step.assumption or "none of the known assumptions is broken"
             text = f"the step of {step.pages} pages hit {step.trial.hit_pages} pages, predicted {step.predicted_hits}: {named}"
+        elif not storage_holds(prediction, step):
+            text = (
+                f"the step of {step.pages} pages hit {step.trial.storage_hit_pages} pages in storage, "
+                f"predicted {prediction.storage_hits(step.pages)}"
+            )
         else:
             continue
         hint = (

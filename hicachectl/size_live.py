@@ -108,7 +108,13 @@ class LiveSizing(Sizing):
         return self._climb(newer, journal, time_budget_s)
 
     def beside(
-        self, climbed: Climbed, journal: SizeJournal, done: dict[str, Any], *, time_budget_s: float | None = None
+        self,
+        prediction: Prediction,
+        climbed: Climbed,
+        journal: SizeJournal,
+        done: dict[str, Any],
+        *,
+        time_budget_s: float | None = None,
     ) -> dict[str, Trial | str]:
         """Make none: what live traffic meets is never the same twice."""
         from hicachectl.tuning.sizing.stages import AGAIN, BACKEND, CHUNKS

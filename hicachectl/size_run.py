@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hicachectl.context import Context
 from hicachectl.errors import UsageError
-from hicachectl.size_tiers import is_exclusive, storage_pages_of
+from hicachectl.size_tiers import is_exclusive, storage_folder_of, storage_pages_of
 
 if TYPE_CHECKING:
     from hicachectl.config import Effective
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hicachectl.tuning.sizing.stages import Stage
     from hicachectl.tuning.sizing.steps import Climbed, Step
     from hicachectl.tuning.sizing.trial import Trial
+    from hicachectl.tuning.sizing.trial_storage import TrialStorage
     from hicachectl.tuning.sizing.waterfall import Waterfall
 
 __all__ = ["NO_STEPS", "Done", "Sizing", "last_good"]
@@ -48,7 +49,7 @@ class Sizing:
 
     def __init__(
         self, cli: Context, effective: Effective, max_bytes: str | None, steps: str, points: float, concurrency: int, ranks: int, shared: bool,
-        *, l2: str = "inclusive", l3: str | None = None,
+        *, l2: str = "inclusive", l3: str | None = None, l3_path: Path | None = None,
     ) -> None:  # fmt: skip
         from hicachectl.run_plan import plan_run
         from hicachectl.runtime.keytable import table_bytes
@@ -63,6 +64,7 @@ class Sizing:
         self.plan: RunPlan = plan_run(wanted)
         self.base = self.plan.replay
         self.storage_pages = storage_pages_of(l3, self.base.geometry.page_bytes)
+        self.storage_folder = storage_folder_of(l3_path, l3)
         self.root = cli.host_root()
         self.device_pages = self.base.device_slots or self.plan.longest_pages
         on_host = self.device_pages * self.base.geometry.page_bytes if device_type(self.base.device) == "cpu" else 0
@@ -140,7 +142,9 @@ class Sizing:
         error = prediction.error(prediction.choice.host_pages) or 0.0
         left, before = n_requests * sum(pages not in done for pages in sizes), 0
         with self.cli.progress("steps", total=max(1, left), unit="requests") as progress:
-            trials = self._trials(done, lambda recorder: progress.update(before + recorder.n_requests))
+            trials = self._trials(
+                done, self._storage(prediction, journal), lambda recorder: progress.update(before + recorder.n_requests)
+            )
 
             def try_size(pages: int) -> Trial:
                 nonlocal before
@@ -161,7 +165,13 @@ class Sizing:
             )  # fmt: skip
 
     def beside(
-        self, climbed: Climbed, journal: SizeJournal, done: dict[str, Any], *, time_budget_s: float | None = None
+        self,
+        prediction: Prediction,
+        climbed: Climbed,
+        journal: SizeJournal,
+        done: dict[str, Any],
+        *,
+        time_budget_s: float | None = None,
     ) -> dict[str, Trial | str]:
         """Make the replays beside the steps: one size again, and what copies and memory pages do."""
         from hicachectl.tuning.sizing.stages import measure_stages
@@ -170,7 +180,9 @@ class Sizing:
             return {}
         before = 0
         with self.cli.progress("waterfall", unit="requests") as progress:
-            trials = self._trials({}, lambda recorder: progress.update(before + recorder.n_requests))
+            trials = self._trials(
+                {}, self._storage(prediction, journal), lambda recorder: progress.update(before + recorder.n_requests)
+            )
 
             def try_stage(stage: Stage, config: ReplayConfig) -> Trial:
                 nonlocal before
@@ -258,19 +270,31 @@ class Sizing:
         changed: dict[str, tuple[object, str]] = {
             "run.host_slots": (pages, f"measured, tune size {journal_id}: bound by {bound}"),
             "run.device_slots": (self.device_pages, "measured, L1 that the size was found with"),
-            "run.storage_path": (None, f"tune size {journal_id} sized without a storage tier"),
+            "run.storage_path": (None, f"tune size {journal_id} leaves the storage tier to you"),
         }
         if run.trace is not None:
             changed["run.trace"] = (str(Path(run.trace).resolve()), str(self.effective.origins["run.trace"]))
         head = f"written by hicachectl tune size, {journal_id}; every value with its origin\n{choice.reason}"
         write_config(path, config_text(self.effective.settings(), changed, head))
 
-    def _trials(self, done: dict[int, Any], progress: Callable[[Recorder], None]) -> PoolTrials:
+    def _storage(self, prediction: Prediction, journal: SizeJournal) -> TrialStorage | None:
+        """Give the steps their storage tier, as large as it is of use."""
+        from hicachectl.tuning.sizing.trial_storage import TrialStorage
+
+        if self.storage_folder is None:
+            return None
+        distinct = prediction.curve.n_distinct
+        pages = distinct if self.storage_pages is None else min(self.storage_pages, distinct)
+        return TrialStorage(self.storage_folder, f"hicachectl-{journal.id}-l3", pages, self.base.geometry.page_bytes)
+
+    def _trials(
+        self, done: dict[int, Any], storage: TrialStorage | None, progress: Callable[[Recorder], None]
+    ) -> PoolTrials:
         from hicachectl.tuning.sizing.pool_trials import PoolTrials
 
         backend = next((trial["backend"] for pages, trial in sorted(done.items()) if pages), None)
         return PoolTrials(
-            self.plan.trace, self.plan.info, self.base, root=self.root, backend=backend, require_room=self._require_room,
+            self.plan.trace, self.plan.info, self.base, root=self.root, backend=backend, storage=storage, require_room=self._require_room,
             progress=progress,
         )  # fmt: skip
 
@@ -329,6 +353,7 @@ class Sizing:
             "eviction": run.eviction, "steps": list(prediction.sizes), "chosen": prediction.choice.host_pages, "points": self.points,
             "bound": prediction.choice.bound.value, "rule": prediction.choice.rule.value, "reason": prediction.choice.reason,
             "concurrency": self.concurrency, "exclusive": self.exclusive, "storage_pages": self.storage_pages,
+            "storage_folder": None if self.storage_folder is None else str(self.storage_folder),
         }  # fmt: skip
 
 

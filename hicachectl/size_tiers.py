@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hicachectl.envelope import plain
@@ -12,6 +14,7 @@ from hicachectl.units import parse_size
 if TYPE_CHECKING:
     from hicachectl.tuning.sizing.economics import Costs
     from hicachectl.tuning.sizing.prediction import Prediction
+    from hicachectl.tuning.sizing.steps import Step
 
 __all__ = [
     "COST_REASONS",
@@ -19,6 +22,9 @@ __all__ = [
     "curve_rows",
     "is_exclusive",
     "row_reasons",
+    "step_storage",
+    "storage_folder_of",
+    "storage_holds",
     "storage_pages_of",
     "tiers_data",
 ]
@@ -56,6 +62,21 @@ def storage_pages_of(text: str | None, page_bytes: int) -> int | None:
             hint="give pages such as 200000, a size such as 4TiB, or infinite",
         )  # fmt: skip
     return pages
+
+
+def storage_folder_of(path: Path | None, l3: str | None) -> Path | None:
+    """Check --l3-path. Reads the folder's mode, changes nothing. Raises UsageError."""
+    if path is None:
+        return None
+    if l3 is None:
+        raise UsageError("a folder for a storage tier without its size", where="--l3-path", hint="give --l3 too")
+    if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
+        raise UsageError(
+            "no folder this user can write",
+            where=f"--l3-path {path}",
+            hint="name one, on the disk that is to be measured",
+        )
+    return path.absolute()
 
 
 def tiers_data(prediction: Prediction) -> dict[str, Any]:
@@ -113,6 +134,21 @@ def curve_rows(prediction: Prediction, at: Sequence[int], page_bytes: int, costs
             }
         )
     return rows
+
+
+def step_storage(prediction: Prediction, step: Step) -> dict[str, int | None]:
+    """Return the hits of a step in storage: predicted, and measured where the step had a storage tier. Pure."""
+    measured = None if step.trial is None else step.trial.storage_hit_pages
+    return {"predicted_storage_hits": prediction.storage_hits(step.pages), "measured_storage_hits": measured}
+
+
+def storage_holds(prediction: Prediction, step: Step) -> bool:
+    """Whether storage hit as predicted: to the page where it held everything, else within the step's slack. Pure."""
+    measured = None if step.trial is None else step.trial.storage_hit_pages
+    if measured is None:
+        return True
+    exact = step.exact and prediction.levels.storage_pages >= prediction.curve.largest_distance
+    return abs(measured - prediction.storage_hits(step.pages)) <= (0 if exact else step.slack_pages)
 
 
 def row_reasons(row: dict[str, Any], no_interval: str | None, why_no_costs: str) -> dict[str, str]:

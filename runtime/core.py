@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Literal, TypeVar
 
-from hicachectl.errors import InvariantBroken, StorageError
+from hicachectl.errors import InvariantBroken, StorageError, Vanished
 from hicachectl.runtime.cost import CostModel, Path
 from hicachectl.runtime.counters import CacheCounters, CacheObserver, CacheProbe
 from hicachectl.runtime.departures import Departures
@@ -153,6 +153,9 @@ class CacheCore:
         reason = f"{what}_{error.fault.value}" if isinstance(error, StorageError) else what
         if reason not in self.counters.failures:
             _log.warning("%s failed, pages are computed again: %s", what, error)
+            self.counters.failure_words[reason] = str(error)
+        if isinstance(error, Vanished) and self.counters.device_lost is None:
+            self.counters.device_lost = error
         self.counters.failures[reason] = self.counters.failures.get(reason, 0) + 1
 
     def allocator(self, tier: Tier) -> SlotAllocator:

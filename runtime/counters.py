@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from hicachectl.errors import Vanished
 from hicachectl.runtime.cost import Path
 from hicachectl.runtime.keys import Namespace
 from hicachectl.runtime.reasons import MissReason
@@ -84,6 +85,10 @@ class CacheCounters:
     ghost_hits: int = 0
     failures: dict[str, int] = field(default_factory=dict)
     """Failures of lower tiers by reason; each cost a recompute, never a byte."""
+    failure_words: dict[str, str] = field(default_factory=dict)
+    """What the first failure of each reason said."""
+    device_lost: Vanished | None = None
+    """The first failure that means no call on the device can succeed any more."""
 
     def transfer_failed(self, what: str) -> None:
         """Count a failed copy under `transfer_<what>`."""

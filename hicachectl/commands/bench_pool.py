@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hicachectl.runtime.probes.device import ProbeDevice
     from hicachectl.runtime.probes.pool import PoolCase, PoolProbe
 
-__all__ = ["pool"]
+__all__ = ["exit_code", "pool"]
 
 _LARGEST_DEFAULT_BYTES = 1 << 30
 _SMALLEST_BYTES = 2 << 20
@@ -60,7 +60,7 @@ def pool(
     findings, code = not_answered(pool_headline(measures), "give more --rounds or a larger --size, on a quiet machine")
     result = bench_result(
         "pool", setting_of(on, METHOD, rounds), measures, pool_costs(probe, measures), pool_details(probe),
-        diagnostics=findings, exit_code=_exit_code(probe, code), reasons=pool_reasons(probe),
+        diagnostics=findings, exit_code=exit_code(probe, code), reasons=pool_reasons(probe),
     )  # fmt: skip
     cli.emit(result, render=lambda screen, data: draw_pool(screen, data))
 
@@ -157,7 +157,7 @@ def _drivers(on: ProbeDevice) -> tuple[Registrar | NoRegistrar, str | None, bool
     return registrar, torch_cannot_pin(), not can_repeat()
 
 
-def _exit_code(probe: PoolProbe, answered: ExitCode) -> ExitCode:
+def exit_code(probe: PoolProbe, answered: ExitCode) -> ExitCode:
     """Where every case was refused, the first refusal says the code; else whether there was an answer. Pure."""
     refused = [row.refused_code for row in probe.rows if row.refused_code is not None]
     if any(row.samples for row in probe.rows) or not refused:

@@ -29,7 +29,7 @@ from hicachectl.commands.memory_options import (
 )
 from hicachectl.context import Context, read_origin
 from hicachectl.envelope import Diagnostic, Fact, Result, Severity
-from hicachectl.errors import ExitCode, HicacheError, StorageError, UsageError
+from hicachectl.errors import ExitCode, HicacheError, StorageError, UsageError, Vanished
 from hicachectl.interrupt import Terminated, signal_error
 from hicachectl.profiles import profile_names
 
@@ -159,7 +159,7 @@ def _replay(cli: Context, effective: Effective, plan: RunPlan, command_line: str
     from hicachectl.runtime.replay.report import make_report
 
     run = effective.run
-    wrong: PageMismatch | None = None
+    wrong: HicacheError | None = None
     metrics = Metrics() if run.metrics_port is not None else None
     with (
         _opened(plan, metrics) as replay,
@@ -170,6 +170,8 @@ def _replay(cli: Context, effective: Effective, plan: RunPlan, command_line: str
                 stop = replay.run(board.update)
             except PageMismatch as error:
                 wrong, stop = error, Stop.FAILED
+            except Vanished as error:
+                wrong, stop = error, Stop.DEVICE_LOST
         report = make_report(replay, stop)
     unwritten: HicacheError | None = None
     if run.report is not None:
@@ -254,7 +256,7 @@ def _degradations(report: ReplayReport) -> list[Diagnostic]:
     ]
     if not failures:
         return unfinished
-    listing = ", ".join(f"{n} {reason}" for reason, n in sorted(failures.items()))
+    listing = ", ".join(f"{n} {reason}{_first(report, reason)}" for reason, n in sorted(failures.items()))
     return [
         *unfinished,
         Diagnostic(
@@ -265,6 +267,11 @@ def _degradations(report: ReplayReport) -> list[Diagnostic]:
             hint="free space or repair the folder for storage_*, check memory for transfer_*; then run again",
         ),
     ]
+
+
+def _first(report: ReplayReport, reason: str) -> str:
+    words = report.failure_words.get(reason)
+    return "" if words is None else f" (the first: {words})"
 
 
 @contextmanager

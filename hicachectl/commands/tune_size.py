@@ -68,6 +68,7 @@ def size(
     concurrency: Annotated[int, _option("--concurrency", "Requests that run at a time and hold their pages in L1.", _POOL, "N", min=0, show_default=True)] = 0,
     l2: Annotated[str, _option("--l2", "inclusive: L2 holds what L1 holds too; exclusive: it does not.", _POOL, "inclusive|exclusive", show_default=True)] = "inclusive",
     l3: Annotated[Text, _option("--l3", "A storage tier below: pages, a size such as 4TiB, or infinite.", _POOL, "N|SIZE|infinite")] = None,
+    l3_path: Annotated[Path | None, _option("--l3-path", "Make that tier in the steps, in a folder of their own in DIR, removed afterwards.", _POOL, "DIR")] = None,
     points: Annotated[float, _option("--points", "Points of hit rate below the ceiling that are let go.", _POOL, "P", show_default=True)] = 1.0,
     steps: Annotated[str, _option("--steps", "auto: below, at and twice the size; none: predict only; or sizes such as 8000,16GiB.", _STEPS, "auto|none|LIST", show_default=True)] = "auto",
     time_budget: Annotated[float | None, _option("--time-budget", "No further step after so many seconds.", _STEPS, "S")] = None,
@@ -107,6 +108,7 @@ def size(
     }  # fmt: skip
     asked_live = refuse_with_live(live, window, replay_endpoint, {
         "--trace": trace, "--synthetic": synthetic, "--seed": seed, "--limit": limit, "--session-gap": session_gap,
+        "--l3-path": l3_path,
     })  # fmt: skip
     refuse_existing(write, force=force)
     if report is not None:
@@ -117,7 +119,9 @@ def size(
     verified = _host_as_tuned(cli, anyway=anyway)
     run: Sizing
     if asked_live is None:
-        run = Sizing(cli, effective, max_bytes, steps, points, concurrency, ranks, shared, l2=l2, l3=l3)
+        run = Sizing(
+            cli, effective, max_bytes, steps, points, concurrency, ranks, shared, l2=l2, l3=l3, l3_path=l3_path
+        )
     else:
         budget_s = None if time_budget is None else time_budget * (1.0 if steps == NO_STEPS else 0.5)
         collected = collect_window(
@@ -135,7 +139,7 @@ def size(
     prediction, journal, done = run.journal(prediction, _state(cli, state_dir), resume=resume)
     climbed = run.climb(prediction, journal, done.steps, time_budget_s=time_budget)
     prediction = run.settled(prediction)
-    stages = run.beside(climbed, journal, done.stages, time_budget_s=time_budget) if waterfall else {}
+    stages = run.beside(prediction, climbed, journal, done.stages, time_budget_s=time_budget) if waterfall else {}
     of_pool, costs, why_no_costs = run.costs(prediction, climbed, stages.get(AGAIN, "not made (--no-waterfall)"))
     if costs is not None:
         prediction, climbed = run.by_economics(prediction, climbed, costs, journal)

@@ -41,9 +41,7 @@ def draw_model(screen: Screen, data: Data) -> None:
         for one in recompute["left_out"]:
             screen.paragraph(f"  prefill of {one['n_tokens']} tokens: ", f"not measured: {one['reason']}")
     else:
-        screen.paragraph(
-            "  ", "not set against a recompute: none was asked for (--prefill-file FILE or --prefill synthetic)"
-        )
+        screen.paragraph("  ", f"not set against a recompute: {data['recompute_reason']}")
     for even in data["break_even"]:
         screen.paragraph(f"BREAK-EVEN {_TIERS[even['tier']]}  ", even_words(even))
     if data["saved"]:

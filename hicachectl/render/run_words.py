@@ -163,6 +163,7 @@ def coverage(report: ReplayReport) -> str:
         "limit": f"{asked} (limit)",
         "interrupted": f"{asked}, INTERRUPTED",
         "failed": f"{asked}, STOPPED BY A WRONG BYTE",
+        "device_lost": f"{asked}, STOPPED: THE DEVICE IS LOST",
     }[report.stop]
 
 

@@ -57,7 +57,7 @@ def pool_words(data: dict[str, Any]) -> str:
 def economics_words(costs: dict[str, Any], page_tokens: int) -> str:
     """Say the costs that economics chose by. Pure."""
     parts = [
-        f"a token computed {format_seconds(costs['prefill_s'])}, restored {format_seconds(costs['restore_s'])}",
+        f"a token computed {format_seconds(costs['prefill_s'])}, restored {format_seconds(costs['restore_s'])} (by {costs['source']})",
         f"a GiB of pool {format_seconds(costs['make_s_per_gib'])} to make, {costs['carry_s_per_gib_h']:.3g} s/h to carry, "
         f"{costs['lives_h']:g} h to live",
         f"{format_count(round(costs['tokens_per_h']))} input tokens an hour",

@@ -118,6 +118,10 @@ def steps_table(data: dict[str, Any]) -> Table:
             if step["must_be_exact"]
             else "done, within slack"
         )
+        if step["measured_storage_hits"] is not None:
+            state += (
+                f", L3 {format_count(step['measured_storage_hits'])} of {format_count(step['predicted_storage_hits'])}"
+            )
         state += ", from the journal" if step["resumed"] else ""
         if step["pages"] == data["choice"]["pages"]:
             state += ", chosen"

@@ -14,7 +14,7 @@ from time import perf_counter
 
 import numpy as np
 
-from hicachectl.errors import HicacheError, StorageError, StorageFault, UsageError
+from hicachectl.errors import StorageError, StorageFault, UsageError, Vanished
 from hicachectl.runtime.cost import Path
 from hicachectl.runtime.geometry import KVGeometry
 from hicachectl.runtime.keys import key64
@@ -259,10 +259,11 @@ class _Rig:
 
     def _ended(self, transfer: Transfer, began: float) -> float:
         if not transfer.wait(_WAIT_S):
-            raise HicacheError(
+            raise Vanished(
                 f"a {transfer.direction.value} of {transfer.n_pages} pages did not end within {_WAIT_S:.0f} s",
-                where=self.found.device, hint="name another copy backend with --backend", code="HC-DEVICE-GONE",
-            )  # fmt: skip
+                where=self.found.device,
+                hint="look at dmesg; name another copy backend with --backend",
+            )
         took = self._clock() - began
         if transfer.error is not None:
             raise transfer.error

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path as FilePath
@@ -19,7 +20,7 @@ from time import perf_counter
 
 import numpy as np
 
-from hicachectl.errors import HicacheError, UsageError
+from hicachectl.errors import HicacheError, UsageError, Vanished
 from hicachectl.runtime.cache import CacheConfig, HierarchicalCache, Restored, require_room
 from hicachectl.runtime.cost import CostModel
 from hicachectl.runtime.counters import CacheObserver
@@ -40,8 +41,8 @@ from hicachectl.runtime.storage.file import FileStorage
 from hicachectl.runtime.storage.object_keys import ObjectSpec, whole
 from hicachectl.runtime.tiers import Tier
 from hicachectl.runtime.transfer.autotune import autotune
-from hicachectl.runtime.transfer.backends import CopyBackend, make_backend
-from hicachectl.runtime.transfer.device import device_type
+from hicachectl.runtime.transfer.backends import CopyBackend, Direction, make_backend
+from hicachectl.runtime.transfer.device import device_error, device_type
 from hicachectl.runtime.transfer.engine import TransferEngine
 
 __all__ = ["ComputeSource", "PageMismatch", "Replay", "ReplayConfig", "Stop", "Verify"]
@@ -87,6 +88,7 @@ class Stop(Enum):
     INTERRUPTED = "interrupted"
     FAILED = "failed"
     """A restored page held a wrong byte."""
+    DEVICE_LOST = "device_lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +185,7 @@ class Replay:
                     registrar=registrar_for(self.device_pool.device.type, self.device_pool.device.index or 0),
                 )
                 self.host_pool = HostPool(geometry, config.host_slots, config.layout, mapping=memory)
-                self.backend = self._make_backend(config)
+                self.backend = self._prepared(self._make_backend(config))
                 self.engine = TransferEngine(self.device_pool, self.host_pool, self.backend)
             if config.storage_path is not None:
                 spec = ObjectSpec(
@@ -229,6 +231,22 @@ class Replay:
             return make_backend(Backend.CPU, config.layout, config.device)
         choice, backend = autotune(self.device_pool, self.host_pool)
         self.backend_reason = choice.reason
+        return backend
+
+    def _prepared(self, backend: CopyBackend) -> CopyBackend:
+        """Let a backend take its staging now: where the device has no room for it, the run ends here and not copy by copy.
+
+        Raises CapacityError, Vanished, or Unsupported with what the backend lacks.
+        """
+        assert self.host_pool is not None
+        try:
+            for direction in Direction:
+                backend.prepare(direction, self.device_pool, self.host_pool, self.config.geometry.n_planes)
+        except Exception as failed:
+            error = device_error(failed)
+            if error is failed:
+                raise
+            raise error from failed
         return backend
 
     def __enter__(self) -> Replay:
@@ -279,7 +297,8 @@ class Replay:
     def run(self, progress: Callable[[Recorder], None] | None = None) -> Stop:
         """Replay every request and return why it ended. `progress` is called after each request, in this thread.
 
-        Raises PageMismatch when a restored page holds a wrong byte, UsageError for a broken trace line.
+        Raises PageMismatch when a restored page holds a wrong byte, UsageError for a broken trace line, Vanished when the device is
+        lost: `close` then drops what is under way.
         """
         recorder = self.recorder
         recorder.start()
@@ -287,6 +306,13 @@ class Replay:
             ended = self._run(progress)
             if not self.cache.drain(self.config.cache.restore_timeout_s):
                 recorder.unfinished_pages = self.cache.under_way()
+            self._require_device()
+        except Exception as failed:
+            error = device_error(failed)
+            self._abandoned = self._abandoned or isinstance(error, Vanished)
+            if error is failed:
+                raise
+            raise error from failed
         finally:
             recorder.finish()
         self.cache.check()
@@ -300,11 +326,18 @@ class Replay:
             if self._stop:
                 return Stop.INTERRUPTED
             self._serve(request)
+            self._require_device()
             if progress is not None:
                 progress(recorder)
         if config.limit is not None and self.info.n_requests > config.limit:
             return Stop.LIMIT
         return Stop.COMPLETE
+
+    def _require_device(self) -> None:
+        """End the replay when a copy told that the device is gone: all that follows would fail the same way. Raises Vanished."""
+        lost = self.cache.counters.device_lost
+        if lost is not None:
+            raise lost
 
     def _requests(self) -> Iterator[TraceRequest]:
         limit = self.config.limit
@@ -367,16 +400,18 @@ class Replay:
             self._free()
 
     def _free(self) -> None:
-        if self._feed is not None:
-            self._feed.close()
-        if self.engine is not None:
-            self.engine.close(finish=not self._abandoned)
-        if self.storage is not None:
-            self.storage.close()
-        if self.host_pool is not None:
-            self.host_pool.close()
-        self._content.close()
-        self.device_pool.close()
+        """Free everything, last made first; each is tried whatever became of the one before."""
+        with ExitStack() as stack:
+            stack.callback(self.device_pool.close)
+            stack.callback(self._content.close)
+            if self.host_pool is not None:
+                stack.callback(self.host_pool.close)
+            if self.storage is not None:
+                stack.callback(self.storage.close)
+            if self.engine is not None:
+                stack.callback(self.engine.close, finish=not self._abandoned)
+            if self._feed is not None:
+                stack.callback(self._feed.close)
 
 
 def _namespace(info: TraceInfo) -> Namespace:

@@ -264,6 +264,8 @@ class ReplayReport:
     reuse: ReuseHistogram
     room_wait: Quantiles = Quantiles(0, None, None, None, None)
     """Of every request that waited for copies holding the slots it needed."""
+    failure_words: dict[str, str] = field(default_factory=dict)
+    """What the first failure of a reason said, where it said something."""
     unfinished_pages: dict[str, int] = field(default_factory=dict)
     """By path: pages whose copies were not over when the replay stopped waiting; no number above counts them as moved."""
 
@@ -356,6 +358,7 @@ def make_report(replay: Replay, stop: Stop, *, n_windows: int = 60) -> ReplayRep
         evicted_pages=ByTier(counters.evicted_pages[0], counters.evicted_pages[1], storage.evictions if storage else 0),
         dropped_pages=counters.dropped_pages,
         failures_by_reason=replay.failures(),
+        failure_words=dict(counters.failure_words),
         storage_corrupt_removed=storage.corrupt_removed if storage else 0,
         unfinished_pages={_PATH_KEYS[path]: n for path, n in recorder.unfinished_pages.items()},
         checks_passed=recorder.checks_passed,

@@ -55,8 +55,10 @@ class UvaBackend:
         self._lanes: dict[Direction, _Lane] = {}
 
     def prepare(self, direction: Direction, device_pool: DevicePool, host_pool: HostPool, n_planes: int) -> None:
+        """Raises Unsupported for a host pool that is not registered: a kernel that touches one loses the device."""
         lane = self._lanes.get(direction)
         if lane is None or lane.device_pool is not device_pool or lane.host_pool is not host_pool:
+            _require_registered(host_pool)
             tables = [self._table(device_pool) for _ in range(2)]
             programs = self._options.load_programs if direction is Direction.LOAD else self._options.backup_programs
             self._lanes[direction] = _Lane(
@@ -104,6 +106,16 @@ class UvaBackend:
             allocate=self._allocate,
             allocate_pinned=self._allocate_pinned,
             read=new_event(self._streams),
+        )
+
+
+def _require_registered(host_pool: HostPool) -> None:
+    registered = sum(end - start for start, end in host_pool.registrations)
+    if registered < host_pool.n_bytes:
+        raise Unsupported(
+            f"copy backend uva cannot reach the host pool: {registered} of its {host_pool.n_bytes} bytes are registered",
+            why="its kernel reads and writes host memory in place, which only registered memory allows",
+            hint="see why it is not registered (step register of the pool's report), or use copy backend strided",
         )
 
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bench_files import bench_document
 from cli_runner import call
+from fake_memory import MIB, FakeKernel
 
 from hicachectl.bench_data import Costs, LineCost, measure, not_answered
 from hicachectl.bench_results import priors_of, read_bench
+from hicachectl.commands import bench_pool
 from hicachectl.envelope import unexplained_nulls
 from hicachectl.errors import ExitCode, UsageError
+from hicachectl.runtime.memory.kinds import Kind
+from hicachectl.runtime.memory.register import NoRegistrar
+from hicachectl.runtime.probes.pool import default_cases, run_pool_probe
 
 POOL = ("bench", "pool", "--device", "cpu", "--threads", "1", "--kind", "anonymous")
 
@@ -63,6 +70,19 @@ def test_where_every_case_is_refused_the_code_is_that_of_the_refusal(tmp_path: P
     refused = ran.json["data"]["cases"][0]["refused"]
     assert str(tmp_path / "no") in refused
     assert ran.code == ran.json["exit_code"] == 2
+
+
+def test_memory_that_this_user_may_not_have_is_denied() -> None:
+    def refuse(call: str) -> None:
+        if call == "file":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "open /dev/shm")
+
+    cases = default_cases((1,), tmpfs="/dev/shm")
+    mine = [case for case in cases if case.spec.kind is Kind.TMPFS]
+    denied = run_pool_probe(MIB, mine, rounds=1, registrar=NoRegistrar("x"), calls=FakeKernel(refuse))
+    assert bench_pool.exit_code(denied, ExitCode.NO_RESULT) is ExitCode.DENIED
+    some = run_pool_probe(MIB, cases, rounds=1, registrar=NoRegistrar("x"), calls=FakeKernel(refuse))
+    assert bench_pool.exit_code(some, ExitCode.OK) is ExitCode.OK
 
 
 def test_a_pool_that_does_not_fit_is_refused_with_every_term() -> None:

@@ -153,6 +153,42 @@ def test_storage_below_is_predicted_tier_by_tier_and_its_reads_have_host_pages()
         assert run("--trace", "chats.jsonl", "--l3", wrong, "--steps", "none", "--force").code == 2
 
 
+def test_steps_with_a_storage_tier_hit_all_three_tiers_as_predicted_and_leave_nothing_on_the_disk(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "disk").mkdir()
+    data = size(
+        "--trace", "chats.jsonl", "--l3", "infinite", "--l3-path", "disk", "--device-slots", "12", "--steps", "60,240,300",
+        "--no-waterfall",
+    )  # fmt: skip
+    for step in data["steps"]:
+        assert (step["state"], step["difference_pages"], step["must_be_exact"]) == ("done", 0, True)
+        assert step["measured_storage_hits"] == step["predicted_storage_hits"] == step["trial"]["storage_hit_pages"]
+    assert data["steps"][0]["measured_storage_hits"] > 0
+    assert data["steps"][0]["trial"]["storage_restore_s_per_token"] > 0
+    assert data["steps"][1]["measured_storage_hits"] == 0
+    assert data["base"]["measured_storage_hits"] is None
+    assert list((tmp_path / "disk").iterdir()) == []
+    for wrong in (("--l3-path", "disk"), ("--l3", "infinite", "--l3-path", "nowhere")):
+        assert run("--trace", "chats.jsonl", "--force", *wrong).code == 2
+
+
+def test_economics_takes_off_what_measured_storage_would_serve(tmp_path: Path) -> None:
+    (tmp_path / "compute.yaml").write_text(
+        "run:\n  compute:\n    a_s: 0.001\n    b_s: 0.001\n    c_s: 0.0\n    model: tiny-4k\n    hardware: made up\n"
+    )
+    data = size(
+        "--trace", "chats.jsonl", "--config", "compute.yaml", "--l3", "infinite", "--l3-path", str(tmp_path), "--no-waterfall",
+        "--steps", "60,240",
+    )  # fmt: skip
+    assert data["costs"]["storage_restore_s"] > 0
+    assert data["choice"]["rule"] == "economics"
+    assert "over what storage would serve anyway" in data["choice"]["reason"]
+    last = data["curve"]["rows"][-1]
+    alone = data["costs"]["tokens_per_h"] * (data["costs"]["prefill_s"] - data["costs"]["restore_s"])
+    assert last["saved_s_per_h"] < 0.5 * alone * data["choice"]["host_hit_rate"]
+
+
 def test_another_question_about_the_tiers_is_not_gone_on_with() -> None:
     assert run("--trace", "chats.jsonl", "--time-budget", "0").code == 9
     for other in (("--l2", "exclusive"), ("--l3", "100"), ("--concurrency", "2")):

@@ -25,6 +25,7 @@ READING_ORDER: tuple[str, ...] = (
     "pool_trials",
     "trial",
     "pool_made",
+    "trial_storage",
     "pool_memory",
     "stages",
     "waterfall",

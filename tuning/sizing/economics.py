@@ -25,7 +25,7 @@ class Costs:
 
     `tokens_per_h` are the input tokens of an hour, `lives_h` the hours a pool lives. `crossover_tokens`: restores of fewer
     tokens are dearer than computing (0: all pay, None: none does). `storage_restore_s`: seconds a token restored from L3;
-    None: not measured, so what L3 would serve anyway is not taken off.
+    None: not measured, so what L3 would serve anyway is not taken off. `source`: what measured `restore_s`.
     """
 
     prefill_s: float
@@ -36,6 +36,7 @@ class Costs:
     carry_s_per_gib_h: float = 0.0
     crossover_tokens: int | None = 0
     storage_restore_s: float | None = None
+    source: str = "given"
 
     @property
     def gain_s_per_h(self) -> float:

@@ -35,12 +35,17 @@ def with_given(
     model, geometry = base.compute.model, base.geometry
     if model != geometry or traffic.span_s <= 0:
         return measured, why
-    if given.host_read is None:
-        return (measured, why) if measured is None or make is None else (replace(measured, make_s_per_gib=make), why)
-    if make is None:
-        return None, "no step made a pool and no file says what a GiB costs (bench pool)"
     mean = max(1, traffic.input_tokens // max(1, traffic.n_requests))
     n_bytes, recompute = mean * geometry.bytes_per_token, base.costs.recompute
+    if given.host_read is None:
+        if measured is None or make is None:
+            return measured, why
+        below_s = measured.storage_restore_s
+        if given.storage_read is not None:
+            below_s = given.storage_read.seconds(n_bytes) / mean + measured.restore_s
+        return replace(measured, make_s_per_gib=make, storage_restore_s=below_s), why
+    if make is None:
+        return None, "no step made a pool and no file says what a GiB costs (bench pool)"
     restore_s = given.host_read.seconds(n_bytes) / mean
     storage_s = None if measured is None else measured.storage_restore_s
     if given.storage_read is not None:
@@ -56,4 +61,5 @@ def with_given(
             recompute, given.host_read.fixed_s, given.host_read.per_byte_s * geometry.bytes_per_token
         ),
         storage_restore_s=storage_s,
+        source="a benchmark, for requests of the mean length",
     ), None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hicachectl.runtime.replay.driver import ReplayConfig
 from hicachectl.tuning.sizing.economics import Costs
 from hicachectl.tuning.sizing.pool_costs import PoolCosts
+from hicachectl.tuning.sizing.restorable import crossover_tokens, restore_line
 from hicachectl.tuning.sizing.trial import Trial
 
 __all__ = ["LIVES_H", "Traffic", "costs_of"]
@@ -34,7 +35,8 @@ def costs_of(
 ) -> tuple[Costs | None, str | None]:
     """Return the costs: restores of the largest pool that had any, a GiB of pool as all steps have it. Pure.
 
-    None with the reason where they are not known; a pool whose carrying was not measured carries at 0.
+    Storage costs what the last step that read from it waited. None with the reason where they are not known; a pool whose
+    carrying was not measured carries at 0.
     """
     model, geometry = base.compute.model, base.geometry
     if model is None:
@@ -48,6 +50,8 @@ def costs_of(
         return None, "the trace spans no time, so its tokens an hour are not known"
     trial = restored[-1]
     assert trial.restore_s_per_token is not None
+    from_storage = [t.storage_restore_s_per_token for t in trials if t.storage_restore_s_per_token is not None]
+    line = restore_line([n * geometry.page_tokens for n in trial.restores.pages], trial.restores.wait_s)
     mean = max(1, traffic.input_tokens // max(1, traffic.n_requests))
     return Costs(
         prefill_s=base.costs.recompute.request_s(0, mean) / mean,
@@ -56,4 +60,7 @@ def costs_of(
         tokens_per_h=traffic.input_tokens / traffic.span_s * 3600,
         lives_h=LIVES_H,
         carry_s_per_gib_h=of_pool.carry_s_per_gib_h or 0.0,
+        crossover_tokens=0 if line is None else crossover_tokens(base.costs.recompute, *line),
+        storage_restore_s=from_storage[-1] if from_storage else None,
+        source=f"the step of {trial.host_pages} pages",
     ), None

@@ -13,6 +13,7 @@ from hicachectl.runtime.replay.request import Trace, TraceInfo
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.sizing.stages import Stage
 from hicachectl.tuning.sizing.trial import Trial, try_pool
+from hicachectl.tuning.sizing.trial_storage import TrialStorage
 
 __all__ = ["PoolTrials"]
 
@@ -21,7 +22,7 @@ class PoolTrials:
     """Makes pools and replays the trace through them, one at a time.
 
     `backend` is what the first pool copied with where none is named (a run that goes on gives it), `require_room` looks at the
-    host before memory is taken and raises CapacityError, `progress` is called after each request. Methods raise what `try_pool` raises.
+    host before memory is taken and raises CapacityError, `storage` is the tier below each pool, `progress` is called after each request. Methods raise what `try_pool` raises.
     """
 
     def __init__(
@@ -32,12 +33,13 @@ class PoolTrials:
         *,
         root: HostRoot,
         backend: str | None = None,
+        storage: TrialStorage | None = None,
         require_room: Callable[[int], None] = lambda pages: None,
         progress: Callable[[Recorder], None] | None = None,
     ) -> None:
         self._trace, self._info, self._base, self._root = trace, info, base, root
         self._require_room, self._progress = require_room, progress
-        self._backend = backend
+        self._backend, self._storage = backend, storage
         self._backend_of = "the run that was begun"
 
     def step(self, pages: int) -> Trial:
@@ -54,8 +56,9 @@ class PoolTrials:
         if is_open and self._backend is not None:
             config = replace(config, backend=Backend.parse(self._backend))
         trial = try_pool(
-            self._trace, self._info, config, pages, root=self._root, make_host=make_host, progress=self._progress
-        )
+            self._trace, self._info, config, pages, root=self._root, make_host=make_host, storage=self._storage,
+            progress=self._progress,
+        )  # fmt: skip
         if is_open and self._backend is None:
             self._backend, self._backend_of = trial.backend, f"the step of {pages} pages"
         elif is_open:

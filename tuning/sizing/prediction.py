@@ -127,6 +127,8 @@ def predict(
     levels = Levels(
         curve.hits, curve.total, device_pages - busy, exclusive, everything if storage_pages is None else storage_pages
     )
+    if exclusive:
+        plateau_d1 = max(0, plateau_d1 - levels.device_pages)
     bounce = max(1, concurrency) * _pages(request_tokens, geometry.page_tokens) if storage_pages != 0 else 0
     limits = Limits(longest_pages, bounce, budget.can_use_bytes // geometry.page_bytes)
     half = sure.jackknife.rate_error() if sure.jackknife is not None else 0.0

@@ -14,7 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["RestoreRatio", "Restores", "compare_restores", "restores_of", "tenths"]
+__all__ = ["Column", "RestoreRatio", "Restores", "compare_restores", "restores_of", "seconds_per_page", "tenths"]
+
+Column = npt.NDArray[np.float64]
+"""A value a request, in the order of the window."""
 
 MOST_KEPT = 20_000
 """Requests whose restore a step keeps: of a longer window every k-th one, the same ones in every step."""
@@ -64,6 +67,26 @@ def restores_of(pages: npt.NDArray[np.float64], wait_s: npt.NDArray[np.float64])
     return Restores(
         tuple(kept.tolist()), tuple(pages[kept].astype(int).tolist()), tuple(float(f"{x:.4g}") for x in wait_s[kept])
     )
+
+
+def seconds_per_page(
+    restored_host: Column, restored_storage: Column, restore_wait_s: Column
+) -> tuple[float | None, float | None]:
+    """Return the seconds waited a page restored from the host, and from storage; None where there was none. Pure.
+
+    The first from requests that restored nothing from storage; what the others waited beyond that, for their host pages, is
+    storage's.
+
+    >>> seconds_per_page(np.array([4.0, 2.0]), np.array([0.0, 8.0]), np.array([0.4, 1.0]))
+    (0.1, 0.1)
+    """
+    below = restored_storage > 0
+    pages, below_pages = float(restored_host[~below].sum()), float(restored_storage[below].sum())
+    host_s = float(restore_wait_s[~below].sum()) / pages if pages else None
+    if not below_pages:
+        return host_s, None
+    of_host = (host_s or 0.0) * float(restored_host[below].sum())
+    return host_s, max(0.0, float(restore_wait_s[below].sum()) - of_host) / below_pages
 
 
 def tenths(restores: Restores) -> tuple[float, ...]:

@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from time import perf_counter
 
+import numpy as np
+
 from hicachectl.runtime.cost import CostModel
+from hicachectl.runtime.cost import Path as CostPath
 from hicachectl.runtime.memory.host_pool import MakeHost, map_pool
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.replay.driver import Replay, ReplayConfig, Stop
@@ -25,7 +30,8 @@ from hicachectl.tuning.host.memory import read_memory
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.sizing.pool_made import PoolMade, pool_made
 from hicachectl.tuning.sizing.pool_memory import PoolMemory, read_pool_memory, read_process_bytes
-from hicachectl.tuning.sizing.restores import Restores, restores_of
+from hicachectl.tuning.sizing.restores import Column, Restores, restores_of, seconds_per_page
+from hicachectl.tuning.sizing.trial_storage import TrialStorage
 
 __all__ = ["RESIDENT", "Trial", "try_pool"]
 
@@ -40,7 +46,8 @@ class Trial:
 
     `prefill_s_per_token` is modelled, everything else measured. `made` and `memory` are None without a host pool; `memory`
     is what was resident when the replay was over, `process_bytes` how much the resident size of this process grew while
-    the pool was made. `restores` are the samples behind the comparison of steps.
+    the pool was made. `restores` are the samples behind the comparison of steps, those without pages from storage;
+    `storage_hit_pages` are past both tiers, None without a storage tier.
     """
 
     host_pages: int
@@ -72,6 +79,8 @@ class Trial:
     counters: dict[str, int | None]
     reasons: dict[str, str]
     restores: Restores = field(default_factory=Restores)
+    storage_hit_pages: int | None = None
+    storage_restore_s_per_token: float | None = None
 
     @property
     def hit_pages(self) -> int:
@@ -98,22 +107,26 @@ def try_pool(
     *,
     root: HostRoot,
     make_host: MakeHost = map_pool,
+    storage: TrialStorage | None = None,
     progress: Callable[[Recorder], None] | None = None,
     clock: Callable[[], float] = perf_counter,
 ) -> Trial:
     """Replay the trace through a host pool of `host_pages` (0: L1 alone), all else as in `base`, its cost model learning anew.
 
-    Takes the pool's memory and gives it back; a pool that is to be registered must be. `make_host` makes it (the seam for
+    Takes the pool's memory, and room on the disk for `storage` below it, and gives them back; a pool that is to be registered must be. `make_host` makes it (the seam for
     faults), `root` is read for the kernel's counters. Raises CapacityError when memory is refused, HostError when its
     registration is, Vanished when the device is gone, PageMismatch for a wrong byte.
     """
     config = replace(
-        base, host_slots=host_pages, storage_path=None, costs=CostModel(base.costs.recompute, margin=base.costs.margin),
+        base, host_slots=host_pages, costs=_learning_anew(base.costs),
         host_memory=_unnamed(replace(base.host_memory, must_register=True)),
     )  # fmt: skip
     before, rss_before = _counters(root), read_process_bytes(root)
     try:
-        with Replay(trace, config, info=info, make_host=make_host) as replay:
+        with (
+            storage.emptied() if storage is not None and host_pages else nullcontext() as folder,
+            Replay(trace, _above(config, storage, folder), info=info, make_host=make_host) as replay,
+        ):
             rss_after = read_process_bytes(root)
             began = clock()
             stop = replay.run(progress)
@@ -127,7 +140,7 @@ def try_pool(
                 memory = read_pool_memory(root, pool.ctypes.data, pool.nbytes)
                 del pool
             column = replay.recorder.column
-            restores = restores_of(column("restored_host"), column("restore_wait_s"))
+            columns = {name: column(name).copy() for name in ("restored_host", "restored_storage", "restore_wait_s")}
             backend_reason = replay.backend_reason
             del (
                 replay,
@@ -137,10 +150,22 @@ def try_pool(
         gc.collect()
     after = _counters(root)
     return _trial(
-        report, made, memory, backend_reason, restores, took,
+        report, made, memory, backend_reason, columns, took,
         process_bytes=_grown(rss_before, rss_after),
         counters={name: _grown(before[name], after[name]) for name in COUNTERS},
     )  # fmt: skip
+
+
+def _learning_anew(costs: CostModel) -> CostModel:
+    """A model with the same beginnings that has seen no transfer yet. Pure."""
+    priors = {CostPath(path.path): path.prior for path in costs.state().paths}
+    return CostModel(costs.recompute, priors=priors, margin=costs.margin)
+
+
+def _above(config: ReplayConfig, storage: TrialStorage | None, folder: Path | None) -> ReplayConfig:
+    """The replay on top of a storage tier in `folder`, or without one. Pure."""
+    n_bytes = 0 if folder is None or storage is None else storage.n_bytes
+    return replace(config, storage_path=folder, storage_bytes=n_bytes)
 
 
 def _unnamed(spec: MappingSpec) -> MappingSpec:
@@ -151,12 +176,12 @@ def _unnamed(spec: MappingSpec) -> MappingSpec:
 
 
 def _trial(
-    report: ReplayReport, made: PoolMade | None, memory: PoolMemory | None, backend_reason: str | None, restores: Restores,
+    report: ReplayReport, made: PoolMade | None, memory: PoolMemory | None, backend_reason: str | None, columns: Mapping[str, Column],
     took_s: float, *, process_bytes: int | None, counters: dict[str, int | None],
 ) -> Trial:  # fmt: skip
     reads, waits, pools = report.paths.get("host_to_device"), report.restore_wait, report.pools
-    tokens = report.pages_restored_by_tier.host * pools.page_tokens
-    wait_s = waits.mean_s * waits.n if waits.mean_s is not None else 0.0
+    restore_s, storage_s = seconds_per_page(**columns)
+    has_storage = "storage_to_host" in report.paths
     is_registered = made is not None and made.registered_bytes > 0
     trial = Trial(
         host_pages=pools.host_slots,
@@ -178,7 +203,7 @@ def _trial(
         memory=memory,
         process_bytes=process_bytes,
         restore_bytes_per_s=reads.bytes_per_s if reads is not None else None,
-        restore_s_per_token=wait_s / tokens if tokens else None,
+        restore_s_per_token=None if restore_s is None else restore_s / pools.page_tokens,
         restore_p50_s=waits.p50_s,
         restore_p99_s=waits.p99_s,
         ttft_mean_s=report.ttft_modelled.mean_s,
@@ -187,7 +212,11 @@ def _trial(
         replay_s=took_s,
         counters=counters,
         reasons={},
-        restores=restores,
+        restores=restores_of(
+            np.where(columns["restored_storage"] > 0, 0, columns["restored_host"]), columns["restore_wait_s"]
+        ),
+        storage_hit_pages=report.pages_hit_by_tier.storage if has_storage else None,
+        storage_restore_s_per_token=None if storage_s is None else storage_s / pools.page_tokens,
     )
     return replace(trial, reasons=_reasons(trial))
 
@@ -199,7 +228,8 @@ def _reasons(trial: Trial) -> dict[str, str]:
         "register_s": of_pool if trial.made is None else trial.made.words("register").removeprefix("skipped: "),
         "made": of_pool, "memory": of_pool, "process_bytes": "/proc/self/status could not be read",
         "backend_reason": "nothing is copied without a host pool", "ttft_mean_s": "no request",
-        "ttft_device_only_mean_s": "no request",
+        "ttft_device_only_mean_s": "no request", "storage_hit_pages": "no storage tier",
+        "storage_restore_s_per_token": "nothing was restored from storage",
     }  # fmt: skip
     why |= dict.fromkeys(
         ("restore_bytes_per_s", "restore_s_per_token", "restore_p50_s", "restore_p99_s"), "nothing was restored"

@@ -53,6 +53,13 @@ def test_a_given_storage_read_is_added_to_the_restore_and_without_it_the_steps_k
     assert costs.storage_restore_s == MEASURED.storage_restore_s
 
 
+def test_a_given_storage_read_alone_goes_on_top_of_the_restore_that_the_steps_measured() -> None:
+    costs, _ = with_given(GivenCosts(storage_read=LinearCost(0.1, 1e-9)), MEASURED, None, base(), TRAFFIC, A_POOL)
+    assert costs is not None
+    assert costs.storage_restore_s == pytest.approx(9e-6 + 0.1 / 8000 + QWEN.bytes_per_token * 1e-9)
+    assert costs.restore_s == MEASURED.restore_s
+
+
 def test_a_given_gib_alone_replaces_that_of_the_steps_alone() -> None:
     assert with_given(GivenCosts(make_s_per_gib=0.25), MEASURED, None, base(), TRAFFIC, A_POOL) == (
         replace(MEASURED, make_s_per_gib=0.25), None,

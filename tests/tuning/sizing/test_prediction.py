@@ -64,6 +64,7 @@ def test_an_exclusive_host_pool_is_chosen_smaller_by_the_pages_of_l1_that_are_fr
     inclusive, exclusive = predicted(trace), predicted(trace, exclusive=True)
     assert (inclusive.choice.host_pages, exclusive.choice.host_pages) == (240, 180)
     assert exclusive.levels.inclusive_pages(180) == 240
+    assert (inclusive.plateau_d1_pages, exclusive.plateau_d1_pages) == (240, 180)
     assert predicted(trace, exclusive=True, concurrency=3).choice.host_pages == 199
     assert exclusive.choice.rate == inclusive.choice.rate
 

@@ -26,6 +26,7 @@ from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.sizing.curve import curve_of
 from hicachectl.tuning.sizing.steps import trial_of
 from hicachectl.tuning.sizing.trial import Trial, try_pool
+from hicachectl.tuning.sizing.trial_storage import TrialStorage
 from hicachectl.tuning.sizing.window import Definition, window_of
 
 BASE = ReplayConfig(
@@ -171,3 +172,17 @@ def test_a_trial_survives_its_record(trace: TraceFile) -> None:
 def test_each_step_learns_its_costs_anew(trace: TraceFile) -> None:
     trial(trace, 40)
     assert all(path.n_observed == 0 for path in BASE.costs.state().paths)
+
+
+def test_a_step_on_a_storage_tier_restores_from_it_and_takes_its_waits_off_those_of_the_host(
+    trace: TraceFile, tmp_path: Path
+) -> None:
+    storage = TrialStorage(tmp_path, "l3", 40, 4096)
+    base = replace(BASE, cache=replace(BASE.cache, settle_storage=True))
+    found = try_pool(trace, trace.info(), base, 8, root=HostRoot("/"), storage=storage)
+    assert found.hit_pages + (found.storage_hit_pages or 0) == 80  # all but the first turn of each chat
+    assert found.storage_restore_s_per_token is not None
+    assert list(tmp_path.glob("l3")) == []
+    assert trial_of(json.loads(json.dumps(asdict(found)))) == found
+    alone = trial(trace, 0, storage=storage)
+    assert (alone.storage_hit_pages, alone.reasons["storage_hit_pages"]) == (None, "no storage tier")
