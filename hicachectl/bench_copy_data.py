@@ -27,12 +27,12 @@ HOST_ONLY = "device memory is a range of host memory here: these are copies with
 _BACKENDS, _LINK, _UVA = "docs/facts.md#h200-backends", "docs/facts.md#h200-link", "docs/facts.md#h200-uva"
 # Rate over that of one contiguous copy in the same run, both directions, on one H200: docs/facts.md#h200-backends.
 _SHARES: dict[str, tuple[float, float]] = {
-    "torch": (0.12, 0.16), "direct": (0.29, 0.36), "batch": (0.76, 0.86), "strided": (0.81, 0.99), "uva": (0.88, 0.91),
+    "torch": (0.08, 0.18), "direct": (0.25, 0.36), "batch": (0.73, 0.86), "strided": (0.79, 0.99), "uva": (0.87, 0.91),
 }  # fmt: skip
 _SHARES_BY_TOKEN: dict[str, tuple[float, float]] = {"strided": (0.94, 0.97), "uva": (0.70, 0.90)}
 _PEAK_BYTES_PER_S = (54.1e9, 55.3e9)
 _SLOWDOWN = {"strided": Expected(None, 1.04, _BACKENDS), "uva": Expected(None, 1.23, _UVA)}
-_FIRST_LAYER = Expected(0.02, 0.20, _BACKENDS)
+_FIRST_LAYER = Expected(0.02, 0.05, _BACKENDS)
 _LEAST_CHUNK_BYTES, _LEAST_BYTES = 64 * KIB, 256 * MIB
 """Below these the call overhead decides, and the range of that host is no measure (docs/facts.md#h200-segments, #h200-link)."""
 

@@ -187,6 +187,7 @@ def model_details(probe: RestoreProbe, model: Model, geometry: Mapping[str, Any]
             "source": prefill.source, "measured": prefill.measured, "hardware": prefill.hardware, **plain(prefill.fit),
             "left_out": [{"n_tokens": n, "reason": why} for n, why in prefill.left_out],
         },
+        "recompute_reason": None if prefill is not None else model.no_prefill,
         "break_even": [
             {"tier": tier.name, **plain(tier.break_even)} for tier in model.tiers if tier.break_even is not None
         ],
@@ -199,8 +200,8 @@ def model_reasons(probe: RestoreProbe, model: Model) -> dict[str, str]:
     given = model.prefill is not None and not model.prefill.measured
     return {
         "/storage": model.no_tiers.get("storage", "no storage tier was asked for"),
-        "/recompute": model.no_prefill or "not measured",
         "/recompute/hardware": "not said",
+        "/recompute_reason": "there is one",
         "/not_registered": "all of it was registered",
         "n_tokens": "restoring is cheaper at no length",
         "low_tokens": "no refit breaks even, or nothing to refit",
@@ -212,7 +213,7 @@ def model_reasons(probe: RestoreProbe, model: Model) -> dict[str, str]:
         "c_interval_s": "a restore is a line; or given, or as many samples as coefficients",
         "from_tokens": "given, not measured",
         "to_tokens": "given, not measured",
-        "resident_share": "no time was left to read",
+        "resident_share": "nothing was read, or the kernel does not tell of these files",
         "kind": "the kernel does not list it",
         "mount": "the kernel does not list it",
         "device": "the kernel does not list it",

@@ -106,7 +106,7 @@ def store_reasons(probe: StoreProbe) -> dict[str, str]:
         "/file_system/kind": unknown,
         "/file_system/mount": unknown,
         "/file_system/device": unknown,
-        "resident_share": "looked at before reads alone",
+        "resident_share": "looked at before reads alone, where the kernel tells",
         "refused": "it ran",
     }
 

@@ -9,7 +9,7 @@ from types import FrameType
 
 from hicachectl.errors import ExitCode, HicacheError
 
-__all__ = ["Terminated", "asked_to_stop", "signal_error", "stop_error", "terminable"]
+__all__ = ["Terminated", "asked_to_stop", "first_interrupt_asks", "signal_error", "stop_error", "terminable"]
 
 
 class Terminated(BaseException):
@@ -52,6 +52,26 @@ def asked_to_stop() -> Iterator[Callable[[], str | None]]:
     finally:
         for number, handler in old:
             signal.signal(number, handler)
+
+
+@contextmanager
+def first_interrupt_asks() -> Iterator[Callable[[], bool]]:
+    """Note the first SIGINT (Ctrl-C) while the block runs instead of raising; what it yields says whether it came.
+
+    A second one raises KeyboardInterrupt as ever. Puts the old handler back. Only in the main thread.
+    """
+    came: list[int] = []
+    old = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+        signal.signal(signal.SIGINT, old)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(came)
+    finally:
+        signal.signal(signal.SIGINT, old)
 
 
 def signal_error(caught: KeyboardInterrupt | Terminated) -> HicacheError:

@@ -157,8 +157,12 @@ PAGES: dict[str, Page] = {
                 "hicachectl tune size --trace my.jsonl --device cuda --max-bytes 64GiB -o json",
                 "registered pools, with a limit, for a program",
             ),
+            Example(
+                "hicachectl tune size --live server.log --window 30m",
+                "for what an engine serves now, from its request log",
+            ),
         ),
-        exits=(0, 1, 2, 3, 9, 10, 130, 143),
+        exits=(0, 1, 2, 3, 5, 9, 10, 130, 143),
     ),
     "tune recipe": Page(
         (

@@ -67,6 +67,7 @@ def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
         "config": found.config,
         "config_host_pages": found.config_pages,
         "host": found.host,
+        "live": None,
         "trace": plan.replay.trace_name,
         "format": plan.info.format,
         "requests": prediction.n_requests,
@@ -161,6 +162,7 @@ def _facts(data: dict[str, Any], found: SizeFound, why_no_costs: str) -> dict[st
     for name, reason in COST_REASONS.items():
         if data["costs"] is not None and data["costs"][name] is None:
             null(f"/costs/{name}", reason)
+    null("/live", "sized for a finished trace")
     if data["device_reason"] is None:
         null("/device_reason", "asked for")
     for name, reason in _pool_cost_reasons(found.pool_costs):

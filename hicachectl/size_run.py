@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hicachectl.tuning.sizing.steps import Climbed, Step
     from hicachectl.tuning.sizing.trial import Trial
     from hicachectl.tuning.sizing.trial_storage import TrialStorage
+    from hicachectl.tuning.sizing.waterfall import Waterfall
 
 __all__ = ["NO_STEPS", "Done", "Sizing", "last_good"]
 
@@ -108,15 +109,26 @@ class Sizing:
         cut = f", {records.cut} pages was cut short" if records.cut is not None else ""
         self.cli.note(f"going on with {records.id}: {len(records.done)} steps are done{cut}")
         self.cli.subject = records.id
+        return (
+            self.began_with(prediction, records.asked),
+            SizeJournal(records.id, records.folder),
+            Done(records.done, records.stages),
+        )
+
+    def began_with(self, prediction: Prediction, was: dict[str, Any]) -> Prediction:
+        """Return the prediction with the choice and the sizes that a run had recorded. Pure."""
         from hicachectl.tuning.sizing.plateau import Bound, Rule
 
-        was, pages = records.asked, records.asked["chosen"]
+        pages = was["chosen"]
         choice = replace(
             prediction.choice, host_pages=pages, bound=Bound(was["bound"]), rule=Rule(was["rule"]), reason=was["reason"],
             rate=prediction.levels.rate(pages),
         )  # fmt: skip
-        began_with = replace(prediction, choice=choice, sizes=tuple(records.asked["steps"]))
-        return began_with, SizeJournal(records.id, records.folder), Done(records.done, records.stages)
+        return replace(prediction, choice=choice, sizes=tuple(was["steps"]))
+
+    def settled(self, prediction: Prediction) -> Prediction:
+        """Return the prediction that the steps ended with: of a trace the one they began with. Pure."""
+        return prediction
 
     def climb(
         self, prediction: Prediction, journal: SizeJournal, done: dict[int, Any], *, time_budget_s: float | None = None
@@ -182,6 +194,12 @@ class Sizing:
             return measure_stages(
                 self.base, climbed, try_stage=try_stage, journal=journal, done=done, time_budget_s=left
             )
+
+    def attribution(self, climbed: Climbed, stages: dict[str, Trial | str]) -> Waterfall:
+        """Put what was measured in a row: what each part of the host tier is worth. Pure."""
+        from hicachectl.tuning.sizing.waterfall import waterfall
+
+        return waterfall(climbed, stages)
 
     def costs(
         self, prediction: Prediction, climbed: Climbed, again: Trial | str

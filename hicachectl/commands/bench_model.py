@@ -11,7 +11,8 @@ import typer
 from hicachectl.commands.bench_options import DeviceOption, RoundsOption, TimeBudgetOption
 from hicachectl.commands.bench_store import bench_folder
 from hicachectl.context import Context
-from hicachectl.errors import StorageError, UsageError
+from hicachectl.envelope import Diagnostic, Severity
+from hicachectl.errors import ExitCode, StorageError, UsageError
 from hicachectl.profiles import profile_names
 
 if TYPE_CHECKING:
@@ -84,23 +85,27 @@ def model(
     on = find_probe_device(device)
     n_pages = sorted({-(-n // kv.page_tokens) for n in asked_tokens})
     folder, why = (None, "") if path == "none" else bench_folder(None if path is None else Path(path), run)
-    _require_room(kv, n_pages[-1], folder, on)
+    _require_room(kv, n_pages[-1], folder, on, asked_tokens[-1] if prefill == "synthetic" else 0)
     deadline_s = None if time_budget is None else monotonic() + time_budget
     with asked_to_stop() as asked:
         try:
             probe = _probe(cli, kv, n_pages, run, on, folder, rounds, deadline_s, lambda: asked() is not None)
-            found = _prefill(
-                cli, prefill, timings, prefill_file, prefill_hardware, run, kv, on, asked_tokens, deadline_s, lambda: asked() is not None
+            found, no_prefill = _prefill(
+                cli, prefill, timings, prefill_file, prefill_hardware, run, kv, on, asked_tokens, rounds, deadline_s,
+                lambda: asked() is not None,
             )  # fmt: skip
         except ProbeStopped:
             raise stop_error(asked() or "SIGTERM") from None
         except StorageError as error:
             raise not_ready(error) from None
-    no_prefill = None if found is not None else "no recompute was asked for: --prefill-file FILE or --prefill synthetic"
     modelled = model_of(probe, kv.page_tokens, found, no_prefill, "--path none" if folder is None else None)
     measures = model_measures(probe, modelled, kv.page_tokens)
     costs, no_costs = model_costs(probe, modelled, kv.name)
     findings, code = not_answered(model_headline(measures), "give more --rounds, on a quiet machine")
+    if found is None and prefill == "synthetic":
+        hint = "give shorter --lengths or a longer --time-budget, or --prefill-file with times of your engine"
+        late = Diagnostic("HC-NO-ANSWER", Severity.WARN, str(no_prefill), subject="recompute", hint=hint)
+        findings, code = (*findings, late), ExitCode.NO_RESULT
     told = {
         "name": kv.name, "page_tokens": kv.page_tokens, "page_bytes": kv.page_bytes, "bytes_per_token": kv.bytes_per_token,
         "layout": run.layout,
@@ -152,7 +157,7 @@ def _check_prefill(
     return timings
 
 
-def _require_room(kv: KVGeometry, n_pages: int, folder: Path | None, on: ProbeDevice) -> None:
+def _require_room(kv: KVGeometry, n_pages: int, folder: Path | None, on: ProbeDevice, stack_tokens: int) -> None:
     """Raise CapacityError, with every term, for memory or disk that is not there."""
     from hicachectl.disk_room import require_disk_room
     from hicachectl.memory_room import host_memory
@@ -162,6 +167,11 @@ def _require_room(kv: KVGeometry, n_pages: int, folder: Path | None, on: ProbeDe
     asks = [Ask("host pool", n_pages * kv.page_bytes)]
     if not on.is_accelerator:
         asks.append(Ask("device pool", n_pages * kv.page_bytes))
+    if stack_tokens and not on.is_accelerator:
+        from hicachectl.runtime.probes.prefill_stack import model_shape
+
+        shape = model_shape(kv.name)
+        asks.append(Ask("a layer of the model", 4 * (shape.layer_weights + stack_tokens * shape.token_activations)))
     ledger(host_memory(), asks, reserve_bytes=_RESERVE_BYTES).require("give shorter --lengths")
     if folder is not None:
         hint = "give shorter --lengths, a --path on another disk, or --path none"
@@ -190,37 +200,40 @@ def _probe(
 
 def _prefill(
     cli: Context, prefill: str, timings: list[Timing] | None, prefill_file: Path | None, hardware: str | None, run: RunConfig,
-    kv: KVGeometry, on: ProbeDevice, lengths: tuple[int, ...], deadline_s: float | None, stop: Callable[[], bool],
-) -> Prefill | None:  # fmt: skip
-    """Find out what recomputing costs, as asked; None when it was not."""
+    kv: KVGeometry, on: ProbeDevice, lengths: tuple[int, ...], rounds: int, deadline_s: float | None, stop: Callable[[], bool],
+) -> tuple[Prefill | None, str | None]:  # fmt: skip
+    """Find out what recomputing costs, as asked; None with the reason when it was not, or could not be found out."""
     from hicachectl.bench_model_data import Prefill
     from hicachectl.runtime.probes.fits import QUADRATIC, Fit, fit
 
     if timings is not None:
-        return Prefill(f"times in {prefill_file}", fit(timings, QUADRATIC), tuple(timings), hardware)
+        return Prefill(f"times in {prefill_file}", fit(timings, QUADRATIC), tuple(timings), hardware), None
     if prefill == "configured":
         compute = run.compute
         source = f"run.compute of the configuration, the prefill of {compute.model or 'a model that is not said'}"
         given = Fit.given(compute.a_s, compute.b_s, compute.c_s, "given by the configuration, not measured here")
-        return Prefill(source, given, (), compute.hardware)
+        return Prefill(source, given, (), compute.hardware), None
     if prefill == "none":
-        return None
+        return None, "no recompute was asked for: --prefill-file FILE or --prefill synthetic"
     from hicachectl.runtime.probes.prefill_stack import model_shape, time_stack
 
-    left_s = _PREFILL_BUDGET_S if deadline_s is None else max(0.0, deadline_s - monotonic())
+    left_s = _PREFILL_BUDGET_S if deadline_s is None else deadline_s - monotonic()
     with cli.progress("prefill", total=len(lengths), unit="lengths") as progress:
 
         def told(text: str) -> None:
             progress.enter(text)
             progress.advance()
 
-        found = time_stack(model_shape(kv.name), lengths, device=on.name, budget_s=left_s, stop=stop, told=told)
-    if len({one.n_tokens for one in found.timings}) < QUADRATIC:
-        measured = ", ".join(f"{n} tokens: {why}" for n, why in found.left_out) or "too few --lengths"
-        raise UsageError(
-            f"fewer than {QUADRATIC} lengths of prefill could be measured", where="--prefill synthetic", why=measured,
-            hint="give shorter --lengths or a longer --time-budget, or --prefill-file with times of your engine",
-        )  # fmt: skip
-    source = f"{found.shape.n_layers} layers of the shape of {found.shape.name} with random weights, {found.dtype}, eager torch, no embedding and no head"
+        found = time_stack(
+            model_shape(kv.name), lengths, device=on.name, rounds=rounds, budget_s=left_s, stop=stop, told=told
+        )
+    measured = len({one.n_tokens for one in found.timings})
+    if measured < QUADRATIC:
+        why = "; ".join(f"{n} tokens: {reason}" for n, reason in found.left_out) or "--lengths names no more"
+        return None, f"{measured} lengths of prefill were measured, {QUADRATIC} are needed for a curve ({why})"
+    source = (
+        f"{found.shape.n_layers} layers of the shape of {found.shape.name} with random weights, {found.dtype}, eager torch, no embedding "
+        "and no head"
+    )
     words = f"{on.words or on.name}, synthetic layers"
-    return Prefill(source, fit(found.timings, QUADRATIC), found.timings, words, found.left_out)
+    return Prefill(source, fit(found.timings, QUADRATIC), found.timings, words, found.left_out), None

@@ -39,6 +39,9 @@ def size(
     ctx: typer.Context,
     trace: Annotated[Text, _option("--trace", "Trace to size for.", _WORKLOAD, "FILE")] = None,
     synthetic: Annotated[Text, _option("--synthetic", "agent, multi-turn, shared-system or one-shot; without a trace.", _WORKLOAD, "CLASS")] = None,
+    live: Annotated[Text, _option("--live", "Size for what an engine serves now: its growing request log or KV-event file, - (trace lines), or tcp://HOST:PORT of its event publisher.", _WORKLOAD, "SOURCE")] = None,
+    window: Annotated[Text, _option("--window", "With --live: how long to collect, such as 10m or 5000 requests; else half of --time-budget, or until Ctrl-C.", _WORKLOAD, "TIME|N")] = None,
+    replay_endpoint: Annotated[Text, _option("--replay-endpoint", "With --live tcp://...: where the publisher gives missed batches again.", _WORKLOAD, "ENDPOINT")] = None,
     seed: Annotated[Text, _option("--seed", "Seed of the synthetic workload.", _WORKLOAD, "N")] = None,
     limit: Annotated[Text, _option("--limit", "Only the first N requests.", _WORKLOAD, "N")] = None,
     session_gap: Annotated[Text, _option("--session-gap", "Seconds between session starts of a trace with relative times.", _WORKLOAD, "S")] = None,
@@ -89,9 +92,10 @@ def size(
     from hicachectl.run_plan import effective_config
     from hicachectl.size_config import refuse_existing
     from hicachectl.size_findings import size_exit_code, size_findings
+    from hicachectl.size_live import LiveSizing
     from hicachectl.size_run import NO_STEPS, Sizing, last_good
+    from hicachectl.size_window import collect_window, refuse_with_live
     from hicachectl.tuning.sizing.stages import AGAIN
-    from hicachectl.tuning.sizing.waterfall import waterfall as make_waterfall
 
     cli: Context = ctx.obj
     cli.refuse_root("tune size")
@@ -102,6 +106,10 @@ def size(
         "run.write_policy": write_policy, "run.eviction": eviction,
         **memory_flags(memory_kind, memory_path, placement, weights, huge_pages, hugetlb_bytes, threads, chunk_bytes),
     }  # fmt: skip
+    asked_live = refuse_with_live(live, window, replay_endpoint, {
+        "--trace": trace, "--synthetic": synthetic, "--seed": seed, "--limit": limit, "--session-gap": session_gap,
+        "--l3-path": l3_path,
+    })  # fmt: skip
     refuse_existing(write, force=force)
     if report is not None:
         from hicachectl.render.html_report import require_writable
@@ -109,10 +117,28 @@ def size(
         require_writable(report)
     effective = with_measured_prefill(effective_config(flags, cli.environ, cli.config_path, profile))
     verified = _host_as_tuned(cli, anyway=anyway)
-    run = Sizing(cli, effective, max_bytes, steps, points, concurrency, ranks, shared, l2=l2, l3=l3, l3_path=l3_path)
+    run: Sizing
+    if asked_live is None:
+        run = Sizing(
+            cli, effective, max_bytes, steps, points, concurrency, ranks, shared, l2=l2, l3=l3, l3_path=l3_path
+        )
+    else:
+        budget_s = None if time_budget is None else time_budget * (1.0 if steps == NO_STEPS else 0.5)
+        collected = collect_window(
+            cli,
+            asked_live,
+            effective.run.page_tokens,
+            _state(cli, state_dir),
+            resume=resume,
+            budget_s=budget_s,
+            points=points,
+        )
+        ctx.call_on_close(collected.close)
+        run = LiveSizing(cli, effective, collected, max_bytes, steps, points, concurrency, ranks, shared, l2=l2, l3=l3)
     prediction = run.predict()
     prediction, journal, done = run.journal(prediction, _state(cli, state_dir), resume=resume)
     climbed = run.climb(prediction, journal, done.steps, time_budget_s=time_budget)
+    prediction = run.settled(prediction)
     stages = run.beside(prediction, climbed, journal, done.stages, time_budget_s=time_budget) if waterfall else {}
     of_pool, costs, why_no_costs = run.costs(prediction, climbed, stages.get(AGAIN, "not made (--no-waterfall)"))
     if costs is not None:
@@ -125,9 +151,17 @@ def size(
 
     found = SizeFound(
         prediction, climbed, run.plan, run.budget, run.ranks, run.shared, journal.id, str(journal.folder), str(write), verified,
-        tuple(simulated), points, costs, why_no_costs, last_good(prediction, climbed), of_pool, make_waterfall(climbed, stages),
+        tuple(simulated), points, costs, why_no_costs, last_good(prediction, climbed), of_pool, run.attribution(climbed, stages),
     )  # fmt: skip
     data, facts = size_data(found)
+    findings = size_findings(found.prediction, climbed)
+    if isinstance(run, LiveSizing):
+        from hicachectl.live_data import live_data, live_findings
+
+        data["live"], of_live = live_data(run)
+        facts = {name: fact for name, fact in facts.items() if name != "/live"} | of_live
+        findings += live_findings(data["live"])
+        run.close()
     if report is not None:
         from hicachectl.render.size_report import write_size_html
 
@@ -135,7 +169,7 @@ def size(
         cli.note(f"report written to {report}")
     code = size_exit_code(climbed, predict_only=steps == NO_STEPS)
     result = Result(
-        "hicachectl.tune-size/1", data, diagnostics=size_findings(found.prediction, climbed), facts=facts, exit_code=code, rows="/steps"
+        "hicachectl.tune-size/1", data, diagnostics=findings, facts=facts, exit_code=code, rows="/steps"
     )  # fmt: skip
     cli.emit(result, render=lambda screen, document: draw_size(screen, document, explain=explain))
 

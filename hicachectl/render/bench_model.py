@@ -41,9 +41,7 @@ def draw_model(screen: Screen, data: Data) -> None:
         for one in recompute["left_out"]:
             screen.paragraph(f"  prefill of {one['n_tokens']} tokens: ", f"not measured: {one['reason']}")
     else:
-        screen.paragraph(
-            "  ", "not set against a recompute: none was asked for (--prefill-file FILE or --prefill synthetic)"
-        )
+        screen.paragraph("  ", f"not set against a recompute: {data['recompute_reason']}")
     for even in data["break_even"]:
         screen.paragraph(f"BREAK-EVEN {_TIERS[even['tier']]}  ", even_words(even))
     if data["saved"]:
@@ -135,7 +133,7 @@ def _draw_storage(screen: Screen, data: Data) -> None:
     system, share = storage["file_system"], storage["resident_share"]
     kind = "" if system["kind"] is None else f", {system['kind']} on {system['device']}"
     if share is None:
-        read = "nothing was read"
+        read = "whether it was read cold is not known"
     elif share > 0.01:
         read = f"read warm: {100 * share:.0f} % of the files stayed in the page cache after fsync and DONTNEED"
     else:

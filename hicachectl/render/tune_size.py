@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hicachectl.render.live import draw_live, draw_live_steps
 from hicachectl.render.screen import Screen
 from hicachectl.render.size_memory import memory_table, pool_cost_words, restores_table
 from hicachectl.render.size_tiers import (
@@ -32,6 +33,8 @@ def draw_size(screen: Screen, data: dict[str, Any], *, explain: bool = False) ->
         "bold",
     )
     screen.paragraph("HOST    ", data["host"])
+    if data["live"] is not None:
+        draw_live(screen, data["live"])
     screen.paragraph("BUDGET  ", _budget(data["budget"]))
     screen.paragraph("CURVE   ", _curve_words(data["curve"]))
     screen.table(curve_table(data, drawn=screen.tty), indent=" ")
@@ -45,6 +48,8 @@ def draw_size(screen: Screen, data: dict[str, Any], *, explain: bool = False) ->
             screen.table(restores_table(data), indent=" ")
         for text in assumptions(data):
             screen.paragraph("NOTE    ", text)
+    if data["live"] is not None:
+        draw_live_steps(screen, data["live"])
     if len(data["waterfall"]) > 1:
         screen.table(waterfall_table(data), indent=" ")
         if data["costs"] is None:

@@ -179,7 +179,7 @@ def require_hugetlb(pool: HugetlbPool, n_bytes: int, bound_to: Sequence[int] = (
         ),
         where="hugetlb pool",
         why=f"{pool.free} free - {pool.promised} promised = {pool.usable}; {nodes}",
-        hint=f"reserve {wanted - have} pages more for each node at boot (vm.nr_hugepages), or use kind anonymous",
+        hint=f"reserve {wanted - have} pages more{where}, early after boot (vm.nr_hugepages), or use kind anonymous",
     )
 
 

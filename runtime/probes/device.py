@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -98,8 +99,10 @@ def _words(module: Any, device: torch.device) -> str | None:
 
 
 def _driver(root: Path) -> str | None:
-    """Return the first line of NVIDIA's driver file; others have no such file."""
+    """Return the version in NVIDIA's driver file, or its first line; others have no such file."""
     try:
-        return (root / _NVIDIA_DRIVER).read_text(encoding="utf-8", errors="replace").splitlines()[0].strip()
+        line = (root / _NVIDIA_DRIVER).read_text(encoding="utf-8", errors="replace").splitlines()[0].strip()
     except (OSError, IndexError):
         return None
+    found = re.search(r"\b\d+\.\d+(?:\.\d+)?\b", line)
+    return f"NVIDIA {found.group()}" if found else line

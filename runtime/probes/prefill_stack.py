@@ -35,6 +35,17 @@ class ModelShape:
     head_dim: int
     intermediate: int
 
+    @property
+    def layer_weights(self) -> int:
+        """Elements of one layer's weights, as `time_stack` holds them. Pure."""
+        q_dim, kv_dim = self.n_heads * self.head_dim, self.n_kv_heads * self.head_dim
+        return self.hidden * (2 * q_dim + 2 * kv_dim + 3 * self.intermediate)
+
+    @property
+    def token_activations(self) -> int:
+        """Elements that one token takes at the widest point of a layer, about: the MLP's gate, up and product, and its input. Pure."""
+        return 3 * self.intermediate + 2 * self.hidden
+
 
 # num_hidden_layers, hidden_size, num_attention_heads, num_key_value_heads, head_dim and intermediate_size of each model's
 # config.json on huggingface.co: Qwen/Qwen3-8B, meta-llama/Llama-3.1-8B, meta-llama/Llama-3.3-70B-Instruct.
@@ -88,6 +99,8 @@ def time_stack(
     same where the device has no memory for one. Takes device memory for one layer and the activations. bfloat16 on an accelerator,
     float32 on the processor. Raises ProbeStopped when asked to stop, InvariantBroken for a result that is not finite.
     """
+    if budget_s <= 0:
+        return StackTimes(shape, "", (), tuple((n, "no time was left for it") for n in sorted(set(lengths))))
     stack = _Stack(shape, torch.device(device))
     began, timings, left_out = clock(), list[Timing](), list[tuple[int, str]]()
     last: tuple[int, float] | None = None

@@ -14,7 +14,7 @@ from time import perf_counter
 
 import numpy as np
 
-from hicachectl.errors import HicacheError, StorageError, StorageFault, UsageError
+from hicachectl.errors import StorageError, StorageFault, UsageError, Vanished
 from hicachectl.runtime.cost import Path
 from hicachectl.runtime.geometry import KVGeometry
 from hicachectl.runtime.keys import key64
@@ -25,7 +25,7 @@ from hicachectl.runtime.memory.host_pages import HostPages
 from hicachectl.runtime.memory.host_pool import HostPool, map_pool
 from hicachectl.runtime.memory.slots import Slots
 from hicachectl.runtime.memory.spec import MappingSpec
-from hicachectl.runtime.probes.page_cache import FileSystem, file_system, put_out, resident_share
+from hicachectl.runtime.probes.page_cache import FileSystem, Look, file_system, put_out, resident_share, sampled_share
 from hicachectl.runtime.probes.stopping import ProbeStopped, Stop, never
 from hicachectl.runtime.probes.store_folder import StoreFolder
 from hicachectl.runtime.probes.store_pages import page_namespace, probe_keys
@@ -93,6 +93,7 @@ def run_restore_probe(
     told: Callable[[str], None] = lambda text: None,
     go_on: Callable[[], bool] = lambda: True,
     clock: Callable[[], float] = perf_counter,
+    look_at: Look = resident_share,
 ) -> RestoreProbe:
     """Time restores of `lengths` pages on `device`, and from a new folder below `storage` when one is given.
 
@@ -106,7 +107,7 @@ def run_restore_probe(
         )
     if backend is not None:
         require_compatible(layout, backend, device_type(device))
-    rig = _Rig(geometry, max(lengths), device, layout, backend, stop, clock)
+    rig = _Rig(geometry, max(lengths), device, layout, backend, stop, clock, look_at)
     try:
         if storage is None:
             rig.warm_up(min(lengths))
@@ -128,8 +129,9 @@ class _Rig:
 
     def __init__(
         self, geometry: KVGeometry, n_pages: int, device: str, layout: Layout, backend: Backend | None, stop: Stop, clock: Callable[[], float],
+        look_at: Look,
     ) -> None:  # fmt: skip
-        self._geometry, self._stop, self._clock = geometry, stop, clock
+        self._geometry, self._stop, self._clock, self._look_at = geometry, stop, clock, look_at
         self._n_pages, self._layout = n_pages, layout
         self._device_pool = DevicePool(geometry, n_pages, device)
         self._host_pool: HostPool | None = None
@@ -213,12 +215,13 @@ class _Rig:
                 self._prove(n, "restore from the host tier")
                 if store is not None:
                     self._check_stop()
-                    resident.append(self._from_storage(store, n))
+                    share = self._from_storage(store, n)
+                    resident += [] if share is None else [share]
         if resident:
             self.found.storage_resident_share = float(np.mean(resident))
 
-    def _from_storage(self, store: FileStorage, n: int) -> float:
-        """Time one restore from storage; return what was left of its files in the page cache right before."""
+    def _from_storage(self, store: FileStorage, n: int) -> float | None:
+        """Time one restore from storage; return what was left of its files in the page cache right before, None: not told."""
         assert self._host_pool is not None
         share = self._chill(store, n)
         self._host_pool.array[...] = 0
@@ -234,13 +237,13 @@ class _Rig:
         self._prove(n, "restore from storage")
         return share
 
-    def _chill(self, store: FileStorage, n: int) -> float:
-        """Put the files of the first `n` pages out of the page cache; return what stayed there, from a sample."""
+    def _chill(self, store: FileStorage, n: int) -> float | None:
+        """Put the files of the first `n` pages out of the page cache; return what stayed there, from a sample; None: not told."""
         files = [store.path_of(key) for key in self._keys[:n]]
         try:
             for path in files:
                 put_out(path)
-            return float(np.mean([resident_share(path) for path in files[:: max(1, n // _SAMPLED_FILES)]]))
+            return sampled_share(files, _SAMPLED_FILES, self._look_at)
         except OSError as error:
             raise StorageError(
                 f"an object just written cannot be opened: {error.strerror or error}", fault=fault_of(error), where=error.filename,
@@ -259,10 +262,11 @@ class _Rig:
 
     def _ended(self, transfer: Transfer, began: float) -> float:
         if not transfer.wait(_WAIT_S):
-            raise HicacheError(
+            raise Vanished(
                 f"a {transfer.direction.value} of {transfer.n_pages} pages did not end within {_WAIT_S:.0f} s",
-                where=self.found.device, hint="name another copy backend with --backend", code="HC-DEVICE-GONE",
-            )  # fmt: skip
+                where=self.found.device,
+                hint="look at dmesg; name another copy backend with --backend",
+            )
         took = self._clock() - began
         if transfer.error is not None:
             raise transfer.error

@@ -24,7 +24,7 @@ from time import perf_counter
 from hicachectl.errors import UsageError
 from hicachectl.runtime.geometry import KVGeometry
 from hicachectl.runtime.layout import Layout
-from hicachectl.runtime.probes.page_cache import file_system
+from hicachectl.runtime.probes.page_cache import Look, file_system, resident_share
 from hicachectl.runtime.probes.stopping import Stop, never
 from hicachectl.runtime.probes.store_folder import StoreFolder
 from hicachectl.runtime.probes.store_round import StoreRounds
@@ -46,12 +46,13 @@ def run_store_probe(
     told: Callable[[str], None] = lambda text: None,
     go_on: Callable[[], bool] = lambda: True,
     clock: Callable[[], float] = perf_counter,
+    look_at: Look = resident_share,
 ) -> StoreProbe:
     """Measure the file backend in a new folder below `parent`, with `n_pages` pages a round.
 
     Takes host memory for the pages and writes them; both are given back whatever happens, and files of others are left alone.
     `durable` measures fsync too. `go_on` is asked before each case of each round: False ends the probe with what it has. `stop` is
-    asked before every call. Raises ProbeStopped when asked to stop, UsageError for
+    asked before every call, `look_at` says how much of a file is in the page cache. Raises ProbeStopped when asked to stop, UsageError for
     cases that do not fit the pages, StorageError when the folder cannot be used, PageMismatch for a wrong byte.
     """
     most = max((case.batch_pages * case.n_threads for case in cases), default=0)
@@ -62,7 +63,7 @@ def run_store_probe(
         )
     with StoreFolder(parent) as folder:
         system = file_system(folder.path)
-        probe = StoreRounds(folder, geometry, layout, n_pages, stop, clock)
+        probe = StoreRounds(folder, geometry, layout, n_pages, stop, clock, look_at)
         try:
             for number in range(rounds):
                 shift = number % len(cases)

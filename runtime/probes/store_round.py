@@ -10,7 +10,7 @@ import numpy as np
 
 from hicachectl.runtime.geometry import KVGeometry
 from hicachectl.runtime.layout import Layout
-from hicachectl.runtime.probes.page_cache import put_out, resident_share
+from hicachectl.runtime.probes.page_cache import Look, put_out, sampled_share
 from hicachectl.runtime.probes.stopping import ProbeStopped, Stop
 from hicachectl.runtime.probes.store_folder import StoreFolder
 from hicachectl.runtime.probes.store_pages import ProbePages, page_namespace
@@ -33,9 +33,11 @@ class StoreRounds:
     """The pages, the folder, and what was collected so far."""
 
     def __init__(
-        self, folder: StoreFolder, geometry: KVGeometry, layout: Layout, n_pages: int, stop: Stop, clock: Callable[[], float]
+        self, folder: StoreFolder, geometry: KVGeometry, layout: Layout, n_pages: int, stop: Stop, clock: Callable[[], float],
+        look_at: Look,
     ) -> None:  # fmt: skip
         self._folder, self._geometry, self._stop, self._clock = folder, geometry, stop, clock
+        self._look_at = look_at
         self._pages = ProbePages(geometry, layout, n_pages)
         self._keys = self._pages.keys
         self._namespace = page_namespace(geometry, layout)
@@ -82,7 +84,7 @@ class StoreRounds:
             self._folder.clear()
 
     def _timed(
-        self, case: StoreCase, op: StoreOp, call: Callable[[slice], None], before: Callable[[], float] | None = None,
+        self, case: StoreCase, op: StoreOp, call: Callable[[slice], None], before: Callable[[], float | None] | None = None,
         *, proves: bool = False,
     ) -> bool:  # fmt: skip
         """Run one operation over all pages and keep its times; say whether it went well. A refusal ends the row."""
@@ -92,8 +94,13 @@ class StoreRounds:
         try:
             if before is not None:
                 share = before()
-                self._resident.setdefault(at, []).append(share)
-                if op is StoreOp.READ_COLD and share > _COLD:
+                if share is not None:
+                    self._resident.setdefault(at, []).append(share)
+                elif op is StoreOp.READ_COLD:
+                    raise _Refused(
+                        "the kernel does not tell what of these files is in the page cache: no read can be called cold"
+                    )
+                if op is StoreOp.READ_COLD and share is not None and share > _COLD:
                     raise _Refused(
                         f"{100 * share:.0f} % of the files stayed in the page cache after fsync and DONTNEED"
                     )
@@ -182,14 +189,12 @@ class StoreRounds:
     def _files(self) -> list[Path]:
         return sorted((self._folder.path / "round").glob("hicache1-*/*/*.page"))
 
-    def _look(self) -> float:
-        """Return how much of the files is in the page cache, from a sample."""
-        files = self._files()
-        step = max(1, len(files) // _SAMPLED_FILES)
-        return float(np.mean([resident_share(path) for path in files[::step]]))
+    def _look(self) -> float | None:
+        """Return how much of the files is in the page cache, from a sample; None where that is not told."""
+        return sampled_share(self._files(), _SAMPLED_FILES, self._look_at)
 
-    def _chill(self) -> float:
-        """Put every file out of the page cache, and return what stayed there."""
+    def _chill(self) -> float | None:
+        """Put every file out of the page cache, and return what stayed there; None where that is not told."""
         for path in self._files():
             if self._stop():
                 raise ProbeStopped

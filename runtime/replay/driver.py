@@ -41,7 +41,7 @@ from hicachectl.runtime.storage.file import FileStorage
 from hicachectl.runtime.storage.object_keys import ObjectSpec, whole
 from hicachectl.runtime.tiers import Tier
 from hicachectl.runtime.transfer.autotune import autotune
-from hicachectl.runtime.transfer.backends import CopyBackend, Direction, make_backend
+from hicachectl.runtime.transfer.backends import CopyBackend, make_backend, prepare_both
 from hicachectl.runtime.transfer.device import device_error, device_type
 from hicachectl.runtime.transfer.engine import TransferEngine
 
@@ -185,7 +185,8 @@ class Replay:
                     registrar=registrar_for(self.device_pool.device.type, self.device_pool.device.index or 0),
                 )
                 self.host_pool = HostPool(geometry, config.host_slots, config.layout, mapping=memory)
-                self.backend = self._prepared(self._make_backend(config))
+                self.backend = self._make_backend(config)
+                prepare_both(self.backend, self.device_pool, self.host_pool)
                 self.engine = TransferEngine(self.device_pool, self.host_pool, self.backend)
             if config.storage_path is not None:
                 spec = ObjectSpec(
@@ -231,22 +232,6 @@ class Replay:
             return make_backend(Backend.CPU, config.layout, config.device)
         choice, backend = autotune(self.device_pool, self.host_pool)
         self.backend_reason = choice.reason
-        return backend
-
-    def _prepared(self, backend: CopyBackend) -> CopyBackend:
-        """Let a backend take its staging now: where the device has no room for it, the run ends here and not copy by copy.
-
-        Raises CapacityError, Vanished, or Unsupported with what the backend lacks.
-        """
-        assert self.host_pool is not None
-        try:
-            for direction in Direction:
-                backend.prepare(direction, self.device_pool, self.host_pool, self.config.geometry.n_planes)
-        except Exception as failed:
-            error = device_error(failed)
-            if error is failed:
-                raise
-            raise error from failed
         return backend
 
     def __enter__(self) -> Replay:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol, runtime_checkable
@@ -13,10 +14,21 @@ from hicachectl.runtime.layout import Backend, Layout, require_compatible
 from hicachectl.runtime.memory.device_pool import DevicePool
 from hicachectl.runtime.memory.host_pool import HostPool
 from hicachectl.runtime.memory.slots import Slots
+from hicachectl.runtime.transfer.device import device_error
 from hicachectl.runtime.transfer.groups import group_planes
 from hicachectl.runtime.transfer.options import StagingOptions
 
-__all__ = ["CopyBackend", "Direction", "PipelinedBackend", "Step", "Submitted", "Work", "begin", "make_backend"]
+__all__ = [
+    "CopyBackend",
+    "Direction",
+    "PipelinedBackend",
+    "Step",
+    "Submitted",
+    "Work",
+    "begin",
+    "make_backend",
+    "prepare_both",
+]
 
 
 class Direction(Enum):
@@ -167,6 +179,25 @@ def begin(
     if isinstance(backend, PipelinedBackend):
         return backend.begin(direction, device_pool, host_pool, device_slots, host_slots, layer_groups)
     return _WholeGroups(backend, direction, device_pool, host_pool, device_slots, host_slots, layer_groups)
+
+
+def prepare_both(backend: CopyBackend, device_pool: DevicePool, host_pool: HostPool) -> None:
+    """Let a backend take now what copies of either direction need, on the pool's device: where there is no room for it, this
+    says so once, and not every copy.
+
+    Raises CapacityError, Vanished, or Unsupported with what the backend lacks.
+    """
+    device = device_pool.device
+    enter = None if device.type == "cpu" else getattr(torch.get_device_module(device), "device", None)
+    try:
+        with nullcontext() if enter is None else enter(device):  # calls act on the calling thread's device
+            for direction in Direction:
+                backend.prepare(direction, device_pool, host_pool, device_pool.geometry.n_planes)
+    except Exception as failed:
+        error = device_error(failed)
+        if error is failed:
+            raise
+        raise error from failed
 
 
 def make_backend(

@@ -75,11 +75,42 @@ def test_without_a_recompute_there_are_restores_alone_and_the_reason(tmp_path: P
     ran = call(*SMALL, "--rounds", "2", "--path", "none", "-o", "json")
     data = ran.json["data"]
     assert (data["recompute"], data["break_even"], data["saved"], data["storage"]) == (None, [], [], None)
-    assert "--prefill-file" in data["facts"]["/recompute"]["reason"]
+    assert "--prefill-file" in data["recompute_reason"]
     assert data["facts"]["/storage"]["reason"] == "--path none"
     assert data["facts"]["/costs/storage_read"]["reason"] == "--path none"
     assert [fit["tier"] for fit in data["restore"]] == ["host"]
     assert data["restore"][0]["c_s"] == 0
+
+
+def test_a_prefill_that_could_not_be_measured_leaves_the_restores_and_is_no_answer() -> None:
+    ran = call(*MODEL, "--rounds", "2", "--path", "none", "--prefill", "synthetic", "--time-budget", "0", "-o", "json")
+    assert ran.code == 9
+    data = ran.json["data"]
+    assert data["recompute"] is None
+    assert data["recompute_reason"].startswith(
+        "0 lengths of prefill were measured, 3 are needed for a curve (16 tokens: no time"
+    )
+    assert ran.json["diagnostics"][-1]["subject"] == "recompute"
+    assert "--prefill-file" in ran.json["diagnostics"][-1]["hint"]
+
+
+def test_a_layer_that_does_not_fit_is_refused_with_its_bytes() -> None:
+    ran = call(
+        "bench",
+        "model",
+        "--geometry",
+        "qwen3-8b",
+        "--device",
+        "cpu",
+        "--prefill",
+        "synthetic",
+        "--lengths",
+        "16,16000000",
+        "--path",
+        "none",
+    )
+    assert ran.code == 10
+    assert "a layer of the model" in ran.err
 
 
 def test_pages_that_no_model_has_are_compared_and_leave_no_prefill_to_others(prefill: Path) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runner import call
+from cli_runner import QUIET, call, command_line
 from run_calls import conversation_trace, replay, run
 
 from hicachectl.run_seat import Seat
@@ -175,3 +177,19 @@ def test_what_a_killed_run_left_is_removed_by_the_next_one_and_told(tmp_path: Pa
     assert f"process {child.pid}, which made this pool, is gone" in steps["reserve"]["text"]
     assert steps["name"]["text"] == f"{path}, until it is closed"
     assert not os.path.exists(path)
+
+
+@pytest.mark.parametrize(("numbers", "code"), [((signal.SIGTERM,), 143), ((signal.SIGINT, signal.SIGINT), 130)])
+def test_a_signal_that_ends_a_run_removes_its_file(numbers: tuple[signal.Signals, ...], code: int) -> None:
+    path = f"/dev/shm/hicachectl-signal-{os.getpid()}"
+    argv = command_line("run", "--host-memory-kind", "tmpfs", "--host-memory-path", path, "--progress", "none")
+    with subprocess.Popen(argv, env=dict(QUIET), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+        deadline = time.monotonic() + 60
+        while not os.path.exists(path) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert os.path.exists(path)
+        for number in numbers:
+            child.send_signal(number)
+            time.sleep(0.2)
+        assert child.wait(60) == code
+    assert not os.path.lexists(path)

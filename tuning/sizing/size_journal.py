@@ -21,10 +21,10 @@ from typing import Any
 from hicachectl.errors import UsageError
 from hicachectl.tuning.state import fsync_folder, no_room
 
-__all__ = ["SizeJournal", "SizeRecords", "read_size_journal"]
+__all__ = ["JOURNAL_FILE", "SizeJournal", "SizeRecords", "read_size_journal"]
 
 _RUN = re.compile(r"s-([0-9]{4,9})")
-_FILE = "steps.jsonl"
+JOURNAL_FILE = "steps.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class SizeJournal:
     def __init__(self, run_id: str, folder: Path) -> None:
         self.id = run_id
         self.folder = folder
-        self._path = folder / _FILE
+        self._path = folder / JOURNAL_FILE
 
     @classmethod
     def begin(cls, state: Path, asked: dict[str, Any]) -> SizeJournal:
@@ -105,7 +105,11 @@ def read_size_journal(state: Path, run_id: str | None = None) -> SizeRecords:
             why=f"runs recorded here: {', '.join(runs[-5:]) or 'none'}",
             hint="start one without --resume",
         )
-    lines = (state / chosen / _FILE).read_bytes().split(b"\n")[:-1] if (state / chosen / _FILE).exists() else []
+    lines = (
+        (state / chosen / JOURNAL_FILE).read_bytes().split(b"\n")[:-1]
+        if (state / chosen / JOURNAL_FILE).exists()
+        else []
+    )
     records = [json.loads(line) for line in lines]
     if not records or records[0].get("kind") != "begin":
         raise UsageError(

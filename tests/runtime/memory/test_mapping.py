@@ -351,6 +351,29 @@ def test_memory_that_ends_while_populating_is_an_error_with_what_was_touched_and
     assert dict(caught.value.terms)["touched bytes"] == 0
 
 
+@pytest.mark.parametrize("must", [False, True])
+def test_a_refused_registration_of_hugetlb_pages_is_told_or_ends_it_and_gives_the_pages_back(must: bool) -> None:
+    kernel, live = FakeKernel(), LiveRegistrations(at_exit=False)
+    for name, value in (("nr_hugepages", 8), ("free_hugepages", 8), ("resv_hugepages", 0)):
+        kernel.files[f"/sys/kernel/mm/hugepages/hugepages-2048kB/{name}"] = f"{value}\n"
+    driver = FaultyRegistrar(FakeDriver(), Fault.REGISTER_DRIVER_ERROR, at_call=2)
+    spec = MappingSpec(kind=Kind.HUGETLB, must_register=must, largest_registration_bytes=4 * MIB)
+    if must:
+        with pytest.raises(HostError, match="could not be registered") as caught:
+            made(kernel, spec, driver, live, n_bytes=16 * MIB)
+        assert "UNKNOWN (999)" in str(caught.value.why)
+    else:
+        with made(kernel, spec, driver, live, n_bytes=16 * MIB) as mapping:
+            step = mapping.report.step("register")
+            assert step is not None
+            assert (step.state, mapping.report.registered_bytes) == (StepState.REFUSED, 0)
+            assert "UNKNOWN (999)" in str(step.reason)
+            assert step.asked.endswith("all of it, in chunks of at most 4.0 MiB")
+    assert kernel.holds_nothing
+    assert not driver.behind.registered  # type: ignore[union-attr]
+    assert len(live) == 0
+
+
 CALLS = ["reserve", "place", "bind", "policy_of", "advise 14", "advise 10", "populate", "touch", "nodes_of",
          "shared_memory", "file", "own", "write", "name", "free_bytes", "read /proc/self/smaps", "read /proc/self/status", "register", "prepare"]  # fmt: skip
 

@@ -107,6 +107,18 @@ def test_a_length_past_the_budget_is_left_out_with_all_longer_ones_and_the_reaso
     assert "longer" in also
 
 
+def test_without_time_no_layer_is_made() -> None:
+    vast = ModelShape("vast", n_layers=1, hidden=1 << 40, n_heads=1, n_kv_heads=1, head_dim=1, intermediate=1)
+    found = time_stack(vast, (32, 16), budget_s=0.0)
+    assert (found.timings, [n for n, _ in found.left_out]) == ((), [16, 32])
+
+
+def test_the_weights_of_a_layer_are_those_of_the_model() -> None:
+    """Qwen3-8B has 8.2 billion parameters, 1.2 of them in the two tables of tokens."""
+    shape = SHAPES["qwen3-8b"]
+    assert shape.n_layers * shape.layer_weights == pytest.approx(8.2e9 - 2 * 151_936 * 4096, rel=0.01)
+
+
 def test_a_prefill_stops_between_layers_when_asked() -> None:
     asked = iter([False] * 4)
     with pytest.raises(ProbeStopped):

@@ -15,9 +15,11 @@ MODULE = SimpleNamespace(device_count=lambda: 2, get_device_name=lambda device: 
 
 def test_auto_takes_an_accelerator_and_names_it_with_its_driver(tmp_path: Path) -> None:
     (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
-    (tmp_path / "proc/driver/nvidia/version").write_text("NVRM version: 580.1\nGCC\n")
+    (tmp_path / "proc/driver/nvidia/version").write_text(
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (who@where)\nGCC\n"
+    )
     found = find_probe_device("auto", root=tmp_path, accelerators=lambda: ["cuda"], module_of=lambda device: MODULE)
-    assert (found.name, found.words, found.driver) == ("cuda:0", "a card 0", "NVRM version: 580.1")
+    assert (found.name, found.words, found.driver) == ("cuda:0", "a card 0", "NVIDIA 580.159.04")
     assert found.is_accelerator
 
 

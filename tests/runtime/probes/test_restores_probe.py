@@ -53,6 +53,15 @@ def test_without_a_folder_there_is_no_storage_tier() -> None:
     assert (found.storage_folder, found.storage_resident_share, found.storage_restores) == (None, None, [])
 
 
+def test_where_the_kernel_tells_nothing_of_the_page_cache_the_share_is_not_known(tmp_path: FilePath) -> None:
+    def refuses(path: FilePath) -> float:
+        raise OSError(19, "No such device")
+
+    found = probe(tmp_path, look_at=refuses)
+    assert len(found.storage_restores) == 2 * len(LENGTHS)
+    assert found.storage_resident_share is None
+
+
 @pytest.mark.parametrize("at", [1, 3, 5, 9])
 def test_stopped_anywhere_nothing_is_left(tmp_path: FilePath, at: int) -> None:
     asked = iter([False] * at)

@@ -167,6 +167,20 @@ def test_where_files_live_in_memory_no_read_is_called_cold() -> None:
     assert not Path(found.folder).exists()
 
 
+def test_where_the_kernel_tells_nothing_of_the_page_cache_reads_are_measured_and_none_is_called_cold(
+    tmp_path: Path,
+) -> None:
+    def refuses(path: Path) -> float:
+        raise OSError(19, "No such device")  # what mmap says on some network file systems
+
+    by_op = {row.op: row for row in probe(tmp_path, cases=(StoreCase(1, 1),), look_at=refuses).rows}
+    warm, cold = by_op[StoreOp.READ_WARM], by_op[StoreOp.READ_COLD]
+    assert (len(warm.wall_s), warm.refused, warm.resident_share) == (1, None, None)
+    assert (cold.wall_s, cold.resident_share) == ((), None)
+    assert cold.refused is not None
+    assert "does not tell" in cold.refused
+
+
 def test_what_cannot_be_measured_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
     for bad in ({"n_pages": 5}, {"rounds": 0}, {"cases": ()}, {"cases": (StoreCase(0, 1),)}):
         with pytest.raises(UsageError):

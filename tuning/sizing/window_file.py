@@ -1,0 +1,92 @@
+"""The requests of a window as they come, in a trace/1 that only grows: a killed run loses at most the line it was writing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from hicachectl.runtime.replay.request import TraceRequest
+from hicachectl.runtime.replay.trace1 import trace1_header, trace1_line
+from hicachectl.tuning.state import fsync_folder, no_room
+
+__all__ = ["WindowFile", "whole_bytes"]
+
+
+class WindowFile:
+    """Appends requests whose blocks are page keys. 0600: lengths, times and keys, no text. Not thread-safe."""
+
+    def __init__(self, path: Path, handle: int, n_bytes: int) -> None:
+        self.path = path
+        self.n_bytes = n_bytes
+        self._handle = handle
+
+    @classmethod
+    def begin(cls, path: Path, block_tokens: int, *, partial: bool) -> WindowFile:
+        """Make the file with its header, durable before it returns. Raises HostError where it cannot be written."""
+        file = cls(path, _opened(path, os.O_CREAT | os.O_EXCL), 0)
+        file._write(trace1_header(block_tokens, partial=partial))
+        file.sync()
+        fsync_folder(path.parent)
+        return file
+
+    @classmethod
+    def go_on(cls, path: Path, n_bytes: int | None = None) -> WindowFile:
+        """Open a file again, cut to `n_bytes` (None: to its whole lines). Changes it. Raises HostError."""
+        handle = _opened(path, 0)
+        try:
+            whole = whole_bytes(path)
+            kept = whole if n_bytes is None else min(n_bytes, whole)
+            os.ftruncate(handle, kept)
+            os.fsync(handle)
+        except OSError as error:
+            os.close(handle)
+            raise no_room("the window", path, error) from error
+        return cls(path, handle, kept)
+
+    def append(self, requests: Iterable[TraceRequest]) -> None:
+        """Write requests, whole lines at once; `sync` makes them durable. Raises HostError."""
+        lines = b"".join(trace1_line(request) for request in requests)
+        if lines:
+            self._write(lines)
+
+    def sync(self) -> None:
+        """Make all that was appended durable. Raises HostError."""
+        try:
+            os.fsync(self._handle)
+        except OSError as error:
+            raise no_room("the window", self.path, error) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._handle)
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._handle, view) :]
+        except OSError as error:
+            raise no_room("the window", self.path, error) from error
+        self.n_bytes += len(data)
+
+
+def whole_bytes(path: Path) -> int:
+    """Return the bytes of the whole lines of a file: up to the end of its last one. Reads its end."""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end:
+            begin = max(0, end - (1 << 16))
+            file.seek(begin)
+            last = file.read(end - begin).rfind(b"\n")
+            if last >= 0:
+                return begin + last + 1
+            end = begin
+    return 0
+
+
+def _opened(path: Path, flags: int) -> int:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
+    except OSError as error:
+        raise no_room("the window", path, error) from error
