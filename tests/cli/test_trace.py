@@ -74,6 +74,24 @@ def test_a_band_needs_ten_sessions(golden: str, tmp_path: Path) -> None:
     assert many["plateau_low_pages"] <= many["plateau_pages"] <= many["plateau_high_pages"]
 
 
+def test_a_trace_too_long_to_hold_is_sampled_with_a_band_and_only_for_lru(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = str(write_trace(tmp_path / "many.jsonl", conversations(300, 3, 2)))
+    exact = curve(trace, "--capacities", "900,2000")
+    monkeypatch.setattr("hicachectl.commands.trace.LONG_FILE_BYTES", 0)
+    monkeypatch.setattr("hicachectl.tuning.sizing.sampling.SAMPLE_ABOVE", 1_000)
+    data = curve(trace, "--capacities", "900,2000")
+    assert (exact["sampled_one_in"], data["sampled_one_in"]) == (None, 10)
+    assert data["curve"][1]["hit_rate"] == pytest.approx(exact["curve"][1]["hit_rate"], abs=0.1)
+    assert data["ceiling_error"] is not None
+    assert all(row["hit_rate_error"] is not None for row in data["curve"])
+    assert data["plateau_low_pages"] <= data["plateau_pages"] <= data["plateau_high_pages"]
+    assert "sampled" in data["facts"]["/window_too_short"]["reason"]
+    assert "one block in 10" in call("trace", "curve", trace).out
+    assert call("trace", "curve", trace, "--policy", "fifo").code == 2
+
+
 @pytest.mark.parametrize("sizes", ["0", "x", "8,", "-3", ""])
 def test_a_list_of_sizes_that_is_none_is_refused(golden: str, sizes: str) -> None:
     ran = call("trace", "curve", golden, "--capacities", sizes)

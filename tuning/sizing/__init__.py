@@ -10,6 +10,8 @@ READING_ORDER: tuple[str, ...] = (
     "extents",
     "confidence",
     "sampling",
+    "weighted_pass",
+    "session_band",
     "fifo",
     "opt",
     "simulate",

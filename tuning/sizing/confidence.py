@@ -17,7 +17,9 @@ from hicachectl.tuning.sizing.curve import HitCurve, curve_from_runs, curve_of
 from hicachectl.tuning.sizing.extents import Runs, runs_of
 from hicachectl.tuning.sizing.window import Definition, Window
 
-__all__ = ["GROWING", "TENTHS", "Confidence", "Grown", "Jackknife", "confidence_of", "growth_of", "jackknife_of"]
+__all__ = [
+    "GROWING", "TENTHS", "Confidence", "Grown", "Jackknife", "confidence_of", "growth_of", "jackknife_of", "standard_error",
+]  # fmt: skip
 
 SHARES = (25, 50, 75, 100)
 TENTHS = 10
@@ -47,12 +49,12 @@ class Jackknife:
     def rate_error(self, capacity: int | None = None) -> float:
         """Return the standard error of the hit rate at a capacity, 0 to 1; None: of the ceiling. Pure."""
         share = (TENTHS - 1) / TENTHS
-        return _error([c.rate(None if capacity is None else int(share * capacity)) for c in self.curves])
+        return standard_error([c.rate(None if capacity is None else int(share * capacity)) for c in self.curves])
 
     def plateau_error(self, points: float) -> float:
         """Return the standard error of the plateau, in pages. Pure."""
         share = (TENTHS - 1) / TENTHS
-        return _error([c.smallest_within(points) / share for c in self.curves])
+        return standard_error([c.smallest_within(points) / share for c in self.curves])
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ def jackknife_of(window: Window, definition: Definition, *, first: int = 0) -> J
     return Jackknife(tuple(curves))
 
 
-def _error(values: list[float]) -> float:
+def standard_error(values: list[float]) -> float:
+    """Return the standard error from estimates that each leave one group out. Pure."""
     mean = sum(values) / len(values)
     return sqrt((len(values) - 1) / len(values) * sum((value - mean) ** 2 for value in values))

@@ -11,12 +11,14 @@ from enum import Enum
 
 from hicachectl.errors import UsageError
 from hicachectl.runtime.replay.request import Trace
-from hicachectl.tuning.sizing.confidence import Confidence, Grown, confidence_of
+from hicachectl.tuning.sizing.confidence import Confidence, Grown, Jackknife, confidence_of
 from hicachectl.tuning.sizing.curve import HitCurve, curve_from_runs
 from hicachectl.tuning.sizing.extents import Runs, runs_of
 from hicachectl.tuning.sizing.fifo import fifo_hits
 from hicachectl.tuning.sizing.opt import opt_hits
-from hicachectl.tuning.sizing.sampling import WIDENED, sampled_curve
+from hicachectl.tuning.sizing.sampling import Sampled
+from hicachectl.tuning.sizing.sampling import sample as sample_curve
+from hicachectl.tuning.sizing.session_band import SessionBand
 from hicachectl.tuning.sizing.window import Definition, Window, window_of
 
 __all__ = ["CurveRow", "Measured", "Order", "capacities_for", "measure"]
@@ -127,22 +129,23 @@ def _round(size: int) -> int:
 
 def _measured(
     curve: HitCurve, sure: Confidence | None, policy: Order, block_tokens: int, n_requests: int, longest: int,
-    capacities: Sequence[int] | None, first: int, points: float, *, sampled: int | None = None,
+    capacities: Sequence[int] | None, first: int, points: float, *, sample: Sampled | None = None,
 ) -> Measured:  # fmt: skip
     plateau = curve.smallest_within(points)
-    jackknife = sure.jackknife if sure is not None else None
-    widened = 1.0 if sampled is None else WIDENED
+    error_of: Jackknife | SessionBand | None = (
+        sample.band if sample is not None else sure.jackknife if sure is not None else None
+    )
     reasons: dict[str, str] = {}
     ceiling_error = low = high = None
-    if jackknife is not None:
-        ceiling_error = widened * jackknife.rate_error()
-        error = widened * jackknife.plateau_error(points)
+    if error_of is not None:
+        ceiling_error = error_of.rate_error()
+        error = error_of.plateau_error(points)
         low, high = max(0, round(plateau - error)), min(curve.n_distinct, round(plateau + error))
     else:
-        why = (sure.reason if sure is not None else None) or "the curve is sampled, not held"
+        why = (sample.reason if sample is not None else sure.reason if sure is not None else None) or "no interval"
         reasons |= dict.fromkeys(("ceiling_error", "plateau_low_pages", "plateau_high_pages"), why)
         reasons["hit_rate_error"] = why
-    if sampled is None:
+    if sample is None:
         reasons["sampled_one_in"] = "the pass is exact"
     if sure is None:
         reasons["window_too_short"] = "the curve is sampled, not held"
@@ -166,10 +169,8 @@ def _measured(
         largest_useful_pages=curve.largest_distance,
         window_too_short=sure.too_short if sure is not None else None,
         growth=sure.growth if sure is not None else (),
-        sampled_one_in=sampled,
-        curve=tuple(
-            _row(c, curve.at(c), curve, None if jackknife is None else widened * jackknife.rate_error(c)) for c in at
-        ),
+        sampled_one_in=None if sample is None else SAMPLED_ONE_IN,
+        curve=tuple(_row(c, curve.at(c), curve, None if error_of is None else error_of.rate_error(c)) for c in at),
         reasons=reasons,
     )
 
@@ -233,11 +234,10 @@ def _sampled(
         )
     info = trace.info()
     first = info.n_requests // 2 if warm_half else 0
-    curve = sampled_curve(trace, trace.block_tokens, SAMPLED_ONE_IN, definition, first=first)
+    found = sample_curve(trace, trace.block_tokens, SAMPLED_ONE_IN, definition, first=first)
     longest = -(-info.max_input_tokens // trace.block_tokens)
     return _measured(
-        curve, None, policy, trace.block_tokens, info.n_requests, longest, capacities, first, points,
-        sampled=SAMPLED_ONE_IN,
+        found.curve, None, policy, trace.block_tokens, info.n_requests, longest, capacities, first, points, sample=found,
     )  # fmt: skip
 
 

@@ -16,11 +16,12 @@ from small_traces import conversations, write_trace
 from hicachectl.runtime.eviction import Eviction
 from hicachectl.runtime.replay.workload import open_trace
 from hicachectl.runtime.write_policy import WritePolicy
+from hicachectl.tuning.sizing.confidence import jackknife_of
 from hicachectl.tuning.sizing.curve import curve_of
 from hicachectl.tuning.sizing.extents import runs_of
 from hicachectl.tuning.sizing.fifo import fifo_hits
 from hicachectl.tuning.sizing.opt import opt_hits
-from hicachectl.tuning.sizing.sampling import sampled_curve
+from hicachectl.tuning.sizing.sampling import WIDENED, sample, sampled_curve
 from hicachectl.tuning.sizing.simulate import Policy, policies_to_compare, simulate
 from hicachectl.tuning.sizing.window import Definition, window_of
 
@@ -122,6 +123,30 @@ def test_one_block_in_ten_with_hot_ones_kept_is_within_a_point(trace: str, worst
     sampled = sampled_curve(requests, opened.block_tokens, 10)
     for capacity in (2_000, 8_000, 16_000, 32_000, 64_000, 200_000):
         assert abs(100 * sampled.rate(capacity) - 100 * exact.rate(capacity)) < worst
+
+
+@pytest.mark.shared
+def test_the_band_of_a_sample_is_that_of_the_whole_widened() -> None:
+    opened = open_trace(shared_path("traces/kv-cache-tester/sessions_first100.jsonl.xz"))
+    requests = list(opened)
+    exact = jackknife_of(window_of(requests, opened.block_tokens), D1)
+    band = sample(requests, opened.block_tokens, 10).band
+    assert band is not None
+    for capacity in (8_000, 16_000, 32_000, 64_000):
+        assert 0.8 < band.rate_error(capacity) / (WIDENED * exact.rate_error(capacity)) < 1.25
+    assert 0.6 < band.plateau_error(1.0) / (WIDENED * exact.plateau_error(1.0)) < 1.5
+
+
+def test_sessions_that_are_all_alike_have_no_band_and_few_have_none_with_the_reason() -> None:
+    alike = [((10 * s, 10 * s + 1), BLOCK) for _ in range(3) for s in range(60)]
+    found = sample(traced(alike), BLOCK, 1)
+    assert found.band is not None
+    assert found.band.rate_error() == pytest.approx(0, abs=1e-12)
+    mixed = sample(traced([*alike, *[((5_000 + n,), BLOCK) for n in range(90)]]), BLOCK, 1)
+    assert mixed.band is not None
+    assert mixed.band.rate_error() > 0.005
+    few = sample(traced(alike[:3]), BLOCK, 1)
+    assert (few.band, few.reason) == (None, "not every tenth has a session: no interval")
 
 
 def test_the_runtime_simulated_with_lru_hits_as_the_curve_says_and_a_lazy_policy_copies_less(
