@@ -155,12 +155,12 @@ class LiveSizing(Sizing):
                 self._require_room(pages)
                 before = progress.done
                 tried = try_live(
-                    self.plan.trace, self._new, self._with_backend(pages), pages, device_pages=self.device_pages, share=share, later=later,
+                    self.plan.trace, self._new, self._with_backend(pages), pages, device_pages=self.device_pages,
+                    chosen_pages=prediction.choice.host_pages, share=share, later=later,
                     assumption=assumption_of(self.base, self.device_pages, pages, exclusive=self.exclusive), root=self.root,
                     progress=lambda recorder: progress.update(before + recorder.n_requests),
                 )  # fmt: skip
-                gain = tried.live.rate - tried.exact.rate(self._reach(prediction.choice.host_pages))
-                self._done[pages] = {"trial": asdict(tried.trial), "live": asdict(tried.live), "gain": gain}
+                self._done[pages] = {"trial": asdict(tried.trial), "live": asdict(tried.live), "gain": tried.gain}
                 self.too_long_requests += tried.live.too_long_requests
                 return tried
 
@@ -169,7 +169,7 @@ class LiveSizing(Sizing):
                     progress.enter(f"{step.pages} pages hit {100 * step.trial.rate:.2f} %")
 
             climbed, self.live_steps = climb_live(
-                sizes, prediction.choice.host_pages, try_size=try_size, reach=self._reach,
+                sizes, prediction.choice.host_pages, try_size=try_size,
                 assume=lambda pages: assumption_of(self.base, self.device_pages, pages, exclusive=self.exclusive), journal=journal, done=dict(self._done),
                 points=self.points, window_s=float(window["seconds"]), most_requests=max(1, self.plan.info.n_requests // 2), time_budget_s=left_s, tell=tell,
             )  # fmt: skip
@@ -226,9 +226,6 @@ class LiveSizing(Sizing):
         if first is None or not pages or self.base.backend is not None:
             return self.base
         return replace(self.base, backend=Backend.parse(first))
-
-    def _reach(self, pages: int) -> int:
-        return max(self.device_pages, pages)
 
 
 def _with_window(effective: Effective, path: Path, collected: Collected) -> Effective:

@@ -92,7 +92,7 @@ def test_a_growing_log_is_sized_and_every_pool_serves_requests_that_come_meanwhi
     log = Path("server.log")
     log.write_text("INFO starting\n")
     writers.append(append_in_new_process("".join(map(log_line, chats(8000))), log))
-    ran = size("--live", "server.log", "--window", "300", progress="plain")
+    ran = size("--live", "server.log", "--window", "300", "--time-budget", "200", progress="plain")
     assert ran.code == 0, ran.err
     data = data_of(ran.out)
     live = data["live"]
@@ -200,7 +200,7 @@ def test_a_run_killed_in_its_steps_goes_on_with_its_window_and_its_trials(
     log = Path("server.log")
     log.write_text("INFO starting\n")
     writers.append(append_in_new_process("".join(map(log_line, chats(12_000))), log))
-    argv = ("--live", "server.log", "--window", "300")
+    argv = ("--live", "server.log", "--window", "300", "--time-budget", "300")
     process = started(*argv)
     wait_until(lambda: kinds().count("done") == 2)
     process.kill()
@@ -337,7 +337,7 @@ def test_the_screen_says_what_was_followed_and_how_new_requests_did(writers: lis
     log.write_text("INFO starting\n")
     writers.append(append_in_new_process("".join(map(log_line, chats(8000))), log))
     ran = call(
-        *SIZE[:-2], "--live", "server.log", "--window", "300", "--progress", "none", "--ascii", "--report", "size.html",
+        *SIZE[:-2], "--live", "server.log", "--window", "300", "--time-budget", "200", "--progress", "none", "--ascii", "--report", "size.html",
         env={"COLUMNS": "120"},
     )  # fmt: skip
     assert ran.code == 0, ran.err

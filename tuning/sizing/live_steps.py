@@ -1,6 +1,7 @@
 """The steps of a sizing on live traffic: each pool is warmed by the window, then serves new requests for its share of the time.
 
-Every step meets other requests, so a step above the chosen size is compared with what the chosen size hits of the same ones.
+Every step meets other requests, so a step above the chosen size is compared with what the chosen size hits of the same ones:
+it confirms the choice when it hits at most a point more than that, beside what the window said the two sizes differ by.
 """
 
 from __future__ import annotations
@@ -58,15 +59,19 @@ def later_traffic(window: Trace, page_tokens: int, points: float) -> LaterTraffi
 
 @dataclass(frozen=True, slots=True)
 class LiveTried:
-    """A trial whose hits are those of the live requests, its verdict, and the exact curve of those requests."""
+    """A trial whose hits are those of the live requests, and its verdict.
+
+    `gain`: the share of these requests' pages that it hits and the chosen size would not, beside what the window said of
+    both; of saved requests all of it.
+    """
 
     trial: Trial
     live: LiveStep
-    exact: HitCurve
+    gain: float
 
 
 def try_live(
-    window: Trace, new: NewRequests, base: ReplayConfig, host_pages: int, *, device_pages: int, share: Share, later: LaterTraffic,
+    window: Trace, new: NewRequests, base: ReplayConfig, host_pages: int, *, device_pages: int, chosen_pages: int, share: Share, later: LaterTraffic,
     assumption: str | None, root: HostRoot, progress: Callable[[Recorder], None] = lambda recorder: None,
 ) -> LiveTried:  # fmt: skip
     """Warm a real pool with the window and serve new requests for its share; without any, measure it on saved ones.
@@ -95,7 +100,10 @@ def try_live(
         device + host, exact.at(reach), None, None, Verdict.NOT_COMPARED, "",
     )  # fmt: skip
     judged = judge(step, later.told(reach) if is_new else None, assumption)
-    return LiveTried(replace(trial, total_pages=total, device_hit_pages=device, host_hit_pages=host), judged, exact)
+    chosen = max(device_pages, chosen_pages)
+    said = later.curve.rate(reach) - later.curve.rate(chosen) if is_new else 0.0
+    gain = judged.rate - exact.rate(chosen) - said
+    return LiveTried(replace(trial, total_pages=total, device_hit_pages=device, host_hit_pages=host), judged, gain)
 
 
 def climb_live(
@@ -104,7 +112,6 @@ def climb_live(
     *,
     try_size: Callable[[int, Share], LiveTried],
     assume: Callable[[int], str | None],
-    reach: Callable[[int], int],
     journal: SizeJournal,
     done: Mapping[int, dict[str, Any]],
     points: float,
@@ -152,8 +159,7 @@ def climb_live(
                 tried.append(Tried(pages, None, False))
                 tell(steps[-1])
                 continue
-            trial, live = result.trial, result.live
-            gain = result.live.rate - result.exact.rate(reach(chosen))
+            trial, live, gain = result.trial, result.live, result.gain
             journal.append("done", pages=pages, trial=asdict(trial), live=asdict(live), gain=gain)
         step = step_of(live, trial, assume(pages), resumed=resumed)
         steps.append(step)
