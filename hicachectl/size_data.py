@@ -162,6 +162,8 @@ def _facts(data: dict[str, Any], found: SizeFound, why_no_costs: str) -> dict[st
     for name, reason in COST_REASONS.items():
         if data["costs"] is not None and data["costs"][name] is None:
             null(f"/costs/{name}", reason)
+    if data["costs_reason"] is None:
+        null("/costs_reason", "the costs are known")
     null("/live", "sized for a finished trace")
     if data["device_reason"] is None:
         null("/device_reason", "asked for")

@@ -113,6 +113,7 @@ def collect_window(
     if records.collected is not None:
         collector.go_on(records.collected["window_bytes"] if position is not None else None)
         earlier_s = float(records.collected["elapsed_s"])
+        limit = limit.after(earlier_s)
         cli.note(f"going on with {journal.id}: its window has {collector.n_requests} requests")
     try:
         ended = _collect(cli, collector, limit, journal, earlier_s, points)

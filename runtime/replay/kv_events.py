@@ -4,7 +4,8 @@ The file holds the payloads of vLLM's or SGLang's event publisher, one after ano
 `[ts, [event, ...], rank]`, an event an array `["BlockStored", hashes, parent, token_ids, block_size, ...]` or, since
 vLLM 0.16 and SGLang 0.5.23, a map with `type` (vllm/distributed/kv_events.py; sglang/srt/disaggregation/kv_events.py).
 
-An event says what was computed, not what was asked: how requests are told from it is in `stored_paths`.
+An event says what was computed, not what was asked: how requests are told from it is in `stored_paths`. Of a model with several
+groups of layers (`group_idx`) the first one counts: the others store the same tokens again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from hicachectl.runtime.replay.stored_paths import StoredBlocks, StoredPaths
 __all__ = ["EventBatches", "events_block_tokens", "read_kv_events", "starts_like_events", "stored_in"]
 
 _DEVICE = (None, "GPU")
-_FIELDS = ("block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium")
+_FIELDS = (
+    "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys", "group_idx",
+)  # fmt: skip
 _READ_BYTES = 1 << 20
 _MOST_BATCH_BYTES = 256 << 20
 
@@ -103,7 +106,7 @@ def stored_in(batch: Any, where: str, at: int) -> Iterator[tuple[float, StoredBl
             kind, values = event.get("type"), event
         else:
             _refuse(where, at, "an event is neither an array nor a map")
-        if kind != "BlockStored" or values.get("medium") not in _DEVICE:
+        if kind != "BlockStored" or values.get("medium") not in _DEVICE or values.get("group_idx"):
             continue
         hashes, size = values.get("block_hashes"), values.get("block_size")
         if type(hashes) is not list or not hashes or type(size) is not int or size < 1:

@@ -145,6 +145,28 @@ def test_traffic_that_drifts_is_named_and_the_curve_made_anew_from_the_newest() 
     assert "drift" in kinds()
 
 
+def test_traffic_that_drifts_twice_has_no_answer() -> None:
+    shorter = chats(300, turns=3, first=10**5)
+    once = [list(range(first, first + 14)) for first in range(10**6, 10**6 + 14 * 900, 14)]
+    ran = piped(HEADER + trace_text([*chats(300), *shorter, *once]), "--window", "300")
+    assert ran.returncode == 9, ran.stderr
+    data = data_of(ran.stdout)
+    assert data["ended"] == "measured hits are not the predicted ones"
+    assert (data["live"]["drift"]["requests"], data["live"]["steps"][-1]["verdict"]) == (300, "traffic drifted")
+    assert kinds().count("drift") == 1
+
+
+def test_economics_choose_from_what_live_steps_measured() -> None:
+    Path("compute.yaml").write_text(
+        "run:\n  compute:\n    a_s: 0.001\n    b_s: 0.001\n    c_s: 0.0\n    model: tiny-4k\n    hardware: made up\n"
+    )
+    ran = piped(HEADER + trace_text(chats(300)), "--config", "compute.yaml")
+    data = data_of(ran.stdout)
+    assert (ran.returncode, data["choice"]["rule"]) == (0, "economics"), ran.stderr
+    assert data["choice"]["pages"] in [step["pages"] for step in data["steps"]]
+    assert [one["stage"] for one in data["waterfall_left_out"]] == ["live steps"]
+
+
 def test_requests_longer_than_l1_are_left_out_and_counted() -> None:
     long = [list(range(10**7, 10**7 + 40))]
     ran = piped(

@@ -71,7 +71,31 @@ def tiers() -> Any:
     return data
 
 
-DRAWN = {"tune-size": lambda: DOCUMENT, "tune-size-failed": failed, "tune-size-tiers": tiers}
+def live() -> Any:
+    """The same, of live traffic that drifted once."""
+    data = copy.deepcopy(DOCUMENT)
+    data["live"] = {
+        "source": "tcp://127.0.0.1:5557", "transport": "zmq", "reads": "kv-events", "told_from": "blocks that were stored",
+        "sees_requests_that_hit_entirely": False, "block_tokens": 512,
+        "window": {"file": "state/size/s-0001/window.jsonl", "requests": 12031, "distinct_pages": 170899, "seconds": 3540.0, "ended": "Ctrl-C"},
+        "seen": {"bytes": 1_234_567, "batches": 20_011, "broken": 0, "missed_batches": 12, "fetched_again": 10, "publisher_restarts": 0, "connected": 1},
+        "notes": ["1 gaps in the publisher's numbers, the last of 2 batches (first: tcp://127.0.0.1:5557)"],
+        "too_long_requests": 2,
+        "steps": [
+            {"pages": 0, "replayed": "new requests", "requests": 412, "total_pages": 9001, "measured_hit_rate": 0.012, "exact_hit_rate": 0.012,
+             "predicted_hit_rate": 0.0131, "slack": 0.024, "verdict": "holds", "reason": ""},
+            {"pages": 25046, "replayed": "saved requests", "requests": 12031, "total_pages": 276491, "measured_hit_rate": 0.328,
+             "exact_hit_rate": 0.328, "predicted_hit_rate": None, "slack": None, "verdict": "holds", "reason": "no new request came"},
+        ],
+        "drift": {"at_pages": 20000, "reason": "the traffic drifted: new requests hit 12.00 % by their own exact curve, the window said 33.10 +- 2.40 %",
+                  "requests": 12031, "new_requests": 800, "plateau_before_pages": 40000, "chosen_before_pages": 40000, "file": "window-2.jsonl"},
+    }  # fmt: skip
+    return data
+
+
+DRAWN = {
+    "tune-size": lambda: DOCUMENT, "tune-size-failed": failed, "tune-size-tiers": tiers, "tune-size-live": live,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])

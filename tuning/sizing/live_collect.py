@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 
-from hicachectl.errors import ExitCode, HicacheError, UsageError
+from hicachectl.errors import CapacityError, ExitCode, HicacheError, UsageError
 from hicachectl.runtime.replay.request import TraceRequest
 from hicachectl.runtime.replay.tokens import check_page_tokens
 from hicachectl.runtime.replay.workload import open_trace
@@ -36,6 +36,10 @@ class WindowLimit:
     requests: int | None = None
     budget_s: float | None = None
     quiet_s: float = QUIET_S
+
+    def after(self, elapsed_s: float) -> WindowLimit:
+        """Return what is left of it when a window was collected for so long already. Pure."""
+        return self if self.seconds is None else replace(self, seconds=max(0.0, self.seconds - elapsed_s))
 
     def reached(self, n_requests: int, elapsed_s: float, quiet_s: float) -> str | None:
         """Say why the window ends now, None to go on. Pure."""
@@ -112,11 +116,11 @@ class Collector:
         checkpoint(self)
         try:
             while True:
-                requests = self.source.poll(_WAIT_S)
+                requests, full = self._poll()
                 now = self._clock()
                 self.elapsed_s = now - began
                 last = now if requests else last
-                why = self._take(requests, limit.requests)
+                why = self._take(requests, limit.requests) or full
                 why = why or limit.reached(self.n_requests, self.elapsed_s, now - last)
                 if why is None and self.source.ended is not None and not requests:
                     why = self.source.ended
@@ -136,6 +140,13 @@ class Collector:
     def n_requests(self) -> int:
         """Requests in the window."""
         return 0 if self.window is None else self.window.n_requests
+
+    def _poll(self) -> tuple[list[TraceRequest], str | None]:
+        """What came; the bound that the source itself ran into."""
+        try:
+            return self.source.poll(_WAIT_S), None
+        except CapacityError as error:
+            return [], error.what
 
     def _save(self, checkpoint: Callable[[Collector], None]) -> None:
         if self.file is not None:

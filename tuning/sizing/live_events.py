@@ -5,7 +5,7 @@ subscriber misses shows as a gap in the numbers. The publisher keeps its last ba
 (empty, first number wanted), it answers with (empty, number, batch) for each and ends with the number -1. One endpoint is
 one rank's cache; rank r publishes at port + r.
 
-Source: vllm-project/vllm `vllm/distributed/kv_events.py`, class ZmqEventPublisher (also in sglang
+Source: docs/facts.md#kv-event-wire; vllm-project/vllm `vllm/distributed/kv_events.py`, class ZmqEventPublisher (also in sglang
 `srt/disaggregation/kv_events.py`).
 """
 

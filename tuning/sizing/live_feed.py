@@ -77,9 +77,15 @@ class NewRequests:
             yield from NumberedTrace(self.path, self._numbers)
 
     def next(self, timeout_s: float) -> TraceRequest | None:
-        """Return the next one that came, not yet kept; None where none came in time. Raises UsageError for bad input."""
+        """Return the next one that came, not yet kept; None where none came in time, or no more blocks can be known.
+
+        Raises UsageError for bad input.
+        """
         if not self._waiting and self.source is not None:
-            self._waiting.extend(self.source.poll(timeout_s))
+            try:
+                self._waiting.extend(self.source.poll(timeout_s))
+            except CapacityError:
+                self.is_full = True
             if not self._waiting and self.source.ended is not None:
                 self._waiting.extend(self.source.flush())
         return self._waiting.popleft() if self._waiting else None

@@ -94,6 +94,21 @@ def test_other_media_removals_and_clears_tell_nothing_of_requests(tmp_path: Path
     assert requests(path) == [[0]]
 
 
+def test_of_several_groups_of_layers_the_first_one_counts(tmp_path: Path) -> None:
+    first, second = stored([1, 2]), stored([1, 2])
+    first += [None, None, 0]
+    second += [None, None, 1]
+    second[4] = 4 * SIZE
+    mapped = {
+        "type": "BlockStored",
+        "block_hashes": [7],
+        "parent_block_hash": None,
+        "block_size": 4 * SIZE,
+        "group_idx": 1,
+    }
+    assert requests(write(tmp_path, [0.0, [first, second, mapped]])) == [[0, 1]]
+
+
 @pytest.mark.parametrize(
     ("batch", "what"),
     [([1.0, "x"], "not a batch"), ([1.0, [3]], "neither an array nor a map"), ([1.0, [["BlockStored", []]]], "without block_hashes"),
