@@ -56,7 +56,7 @@ def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
         found.config_pages, geometry.page_bytes, n_ranks=found.ranks,
         same_on_every_rank=geometry.kind is KVKind.MLA, shared=found.shared,
     )  # fmt: skip
-    at = capacities_for(curve, choice.plateau_pages, prediction.longest_pages, *prediction.sizes)
+    at = capacities_for(curve, choice.plateau_pages, choice.host_pages, prediction.longest_pages, *prediction.sizes)
     steps = [step for step in found.climbed.steps if step.pages]
     base = next((step for step in found.climbed.steps if not step.pages), None)
     costs, why_no_costs = found.costs, found.why_no_costs or ""

@@ -184,6 +184,7 @@ def test_economics_takes_off_what_measured_storage_would_serve(tmp_path: Path) -
     assert data["costs"]["storage_restore_s"] > 0
     assert data["choice"]["rule"] == "economics"
     assert "over what storage would serve anyway" in data["choice"]["reason"]
+    assert data["choice"]["pages"] in [row["capacity_pages"] for row in data["curve"]["rows"]]
     last = data["curve"]["rows"][-1]
     alone = data["costs"]["tokens_per_h"] * (data["costs"]["prefill_s"] - data["costs"]["restore_s"])
     assert last["saved_s_per_h"] < 0.5 * alone * data["choice"]["host_hit_rate"]
