@@ -8,17 +8,13 @@ from hicachectl.render.screen import Screen
 from hicachectl.render.table import Column, Table
 from hicachectl.units import format_count, format_seconds
 
-__all__ = ["draw_live", "draw_live_steps", "live_steps_table", "source_words"]
+__all__ = ["draw_live", "draw_live_steps", "live_steps_table", "live_words", "source_words"]
 
 
 def draw_live(screen: Screen, live: dict[str, Any]) -> None:
     """Draw source and window."""
     screen.paragraph("LIVE    ", source_words(live))
-    window = live["window"]
-    screen.paragraph(
-        "WINDOW  ",
-        f"{format_count(window['requests'])} requests in {format_seconds(window['seconds'])}, ended by: {window['ended']}; saved as {window['file']}",
-    )
+    screen.paragraph("WINDOW  ", _window_words(live["window"]))
     for note in live["notes"]:
         screen.paragraph("  note: ", note)
 
@@ -32,13 +28,7 @@ def draw_live_steps(screen: Screen, live: dict[str, Any]) -> None:
         screen.paragraph(" note: ", f"{live['too_long_requests']} new requests were longer than L1 and left out")
     drift = live["drift"]
     if drift is not None:
-        screen.paragraph(
-            "DRIFT   ",
-            f"at {format_count(drift['at_pages'])} pages: {drift['reason']}. Curve and steps are of the newest "
-            f"{format_count(drift['requests'])} requests, {format_count(drift['new_requests'])} of them new; before, the choice was "
-            f"{format_count(drift['chosen_before_pages'])} pages",
-            "warn",
-        )
+        screen.paragraph("DRIFT   ", _drift_words(drift), "warn")
 
 
 def source_words(live: dict[str, Any]) -> str:
@@ -52,6 +42,27 @@ def source_words(live: dict[str, Any]) -> str:
         else "; requests that hit entirely are not seen, reuse is a lower bound"
     )
     return f"{live['source']}, {live['reads']} ({live['transport']}), told from {live['told_from']}{unseen}. Seen: {seen or 'nothing'}"
+
+
+def live_words(live: dict[str, Any]) -> str:
+    """Say all of it in one paragraph, for a page. Pure."""
+    drift = "" if live["drift"] is None else f" Drift {_drift_words(live['drift'])}."
+    return f"{source_words(live)}. Window: {_window_words(live['window'])}.{drift}"
+
+
+def _window_words(window: dict[str, Any]) -> str:
+    return (
+        f"{format_count(window['requests'])} requests in {format_seconds(window['seconds'])}, ended by: {window['ended']}; "
+        f"saved as {window['file']}"
+    )
+
+
+def _drift_words(drift: dict[str, Any]) -> str:
+    return (
+        f"at {format_count(drift['at_pages'])} pages: {drift['reason']}. Curve and steps are of the newest "
+        f"{format_count(drift['requests'])} requests, {format_count(drift['new_requests'])} of them new; before, the choice was "
+        f"{format_count(drift['chosen_before_pages'])} pages"
+    )
 
 
 def live_steps_table(live: dict[str, Any]) -> Table:

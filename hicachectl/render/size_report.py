@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hicachectl.errors import UsageError
 from hicachectl.render.html_style import HATCHES, STYLE
+from hicachectl.render.live import live_steps_table, live_words
 from hicachectl.render.size_memory import memory_table, pool_cost_words, restores_table
 from hicachectl.render.size_tiers import (
     POLICIES_NOTE,
@@ -95,6 +96,9 @@ def size_page(data: dict[str, Any], plot: str) -> str:
         else f"<section><h2>Economics</h2><p>The costs are not known: {escape(data['costs_reason'])}. The rule was "
         f"{data['choice']['points']:g} point below the ceiling.</p></section>",
         _section("Steps", steps_table(data), f"ended: {data['ended']}") if data["steps"] else "",
+        _section("Live traffic", live_steps_table(data["live"]), live_words(data["live"]))
+        if data["live"] is not None
+        else "",
         _section("Memory", memory_table(data), pool_cost_words(data["pool_costs"])) if data["steps"] else "",
         _section("The same restores, larger pool", restores_table(data)) if data["pool_costs"]["restores"] else "",
         _section(

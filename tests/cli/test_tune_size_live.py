@@ -349,3 +349,6 @@ def test_the_screen_says_what_was_followed_and_how_new_requests_did(writers: lis
     ):
         assert words in ran.out
     assert max(map(len, ran.out.splitlines())) <= 120
+    page = Path("size.html").read_text()
+    assert "<h2>Live traffic</h2>" in page
+    assert "told from prompts that were asked" in page
