@@ -143,6 +143,11 @@ def test_traffic_that_drifts_is_named_and_the_curve_made_anew_from_the_newest() 
     assert document["data"]["trace"] == drift["file"] == "window-2.jsonl"
     assert [finding["code"] for finding in document["diagnostics"]] == ["HC-LIVE-DRIFT"]
     assert "drift" in kinds()
+    again = piped("", "--window", "300", "--resume", "--force")
+    assert again.returncode == 0, again.stderr
+    found = data_of(again.stdout)
+    assert (found["choice"], found["live"]["drift"]) == (document["data"]["choice"], drift)
+    assert all(step["resumed"] for step in found["steps"])
 
 
 def test_traffic_that_drifts_twice_has_no_answer() -> None:

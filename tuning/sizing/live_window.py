@@ -15,10 +15,12 @@ from hicachectl.tuning.sizing.extents import ExtentPass
 from hicachectl.tuning.sizing.numbering import Ids, Numbering
 from hicachectl.tuning.sizing.window import Counts, Definition, Window
 
-__all__ = ["MOST_REFERENCES", "LiveWindow"]
+__all__ = ["MOST_REFERENCES", "MOST_REQUESTS", "LiveWindow"]
 
 MOST_REFERENCES = 100_000_000
 """Block references of a window: about 2 GB of file, and what a pass is measured for."""
+MOST_REQUESTS = 1 << 20
+"""Requests of a window: a pass keeps a few runs of each, about 1 GB."""
 
 
 class LiveWindow:
@@ -31,6 +33,7 @@ class LiveWindow:
         *,
         most_blocks: int = MOST_BLOCKS,
         most_references: int = MOST_REFERENCES,
+        most_requests: int = MOST_REQUESTS,
     ) -> None:
         self.numbers = KeyNumbers(most_blocks)
         self.n_requests = self.n_references = self.total_pages = self.distinct_pages = self.hit_pages = 0
@@ -38,7 +41,7 @@ class LiveWindow:
         self._is_full = False
         self.block_tokens = block_tokens
         self._page_tokens, self._each = page_tokens, block_tokens // page_tokens
-        self._most_references = most_references
+        self._most_references, self._most_requests = most_references, most_requests
         self._offsets = np.arange(self._each, dtype=np.int64)
         self._numbering, self._passed = Numbering(), ExtentPass()
         self._lengths: Counts = np.zeros(1024, np.int64)
@@ -50,6 +53,8 @@ class LiveWindow:
             return f"{self.numbers.most} different blocks, the most that are kept"
         if self.n_references >= self._most_references:
             return f"{self._most_references} block references, the most of a window"
+        if self.n_requests >= self._most_requests:
+            return f"{self._most_requests} requests, the most of a window"
         return None
 
     @property

@@ -62,6 +62,9 @@ def test_a_window_ends_at_its_bounds_and_says_which() -> None:
     window = LiveWindow(PAGE, PAGE, most_references=4)
     assert window.add(request([1, 2])) and window.add(request([1, 2]))
     assert "4 block references" in str(window.full)
+    window = LiveWindow(PAGE, PAGE, most_requests=1)
+    assert window.add(request([1, 2]))
+    assert "1 requests" in str(window.full)
 
 
 def test_ids_that_name_no_prefixes_are_refused_when_they_come() -> None:
