@@ -191,6 +191,8 @@ def test_an_accelerator_that_is_named_where_there_is_none_is_unsupported(host: H
         (("--node", "4095", "--device", "cpu"), 2, "node 4095 has no memory"),
         (("--device", "mtia"), 5, "torch"),
         (("X0", "--device", "cpu"), 5, "X0 cannot be loaded"),
+        (("--size", "1MiB", "--device", "cpu"), 2, "--size with --device cpu"),
+        (("--direction", "both", "--concurrent", "--device", "cpu"), 2, "--direction, --concurrent with --device cpu"),
         (("--root", "/"), 2, "snapshot"),
     ],
 )
@@ -214,6 +216,22 @@ def test_without_an_accelerator_it_copies_between_nodes_and_says_so() -> None:
     shown = call("bench", "link", "--device", "cpu", "--seconds", "0.02", "--rounds", "1")
     assert "no accelerator: memory between nodes" in shown.out
     assert "No link was measured" in shown.out
+
+
+def test_progress_ends_with_all_of_it_done_and_options_of_links_are_told_to_have_no_effect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def blind() -> Any:
+        raise Unsupported("torch sees no accelerator", why="no driver")
+
+    monkeypatch.setattr("hicachectl.prove_load.see_accelerators", blind)
+    ran = call(
+        "bench", "link", "--size", "1MiB", "--seconds", "0.02", "--rounds", "1", "-o", "json", "--progress", "plain"
+    )
+    assert ran.code == 0, ran.err
+    assert "--size without effect: no link is loaded" in ran.err
+    n = len(ran.json["data"]["pairs"])
+    assert f"{n}/{n} cases 100 %  done in" in ran.err.splitlines()[-1]
 
 
 def test_memory_between_nodes_needs_no_torch(tmp_path: Path) -> None:
