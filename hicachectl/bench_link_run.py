@@ -26,7 +26,7 @@ from hicachectl.runtime.memory.budget import Ask, HostMemory, ledger
 from hicachectl.runtime.probes.link import METHOD, Rig, run_link_probe
 from hicachectl.runtime.probes.link_cases import LinkCase, link_cases, one_to_one
 from hicachectl.runtime.probes.link_math import LinkTarget, Way
-from hicachectl.runtime.probes.link_verdict import judge_rows
+from hicachectl.runtime.probes.link_verdict import judge_memory, judge_rows
 from hicachectl.tuning.host.pci import parse_link_speed
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.units import format_bytes
@@ -107,7 +107,7 @@ def links_result(
     found = [
         *(
             Diagnostic(one.code, Severity.WARN, one.message, subject=one.subject, hint=one.hint, source="bench link")
-            for one in judge_rows(probe.placed_rows)
+            for one in (*judge_memory(probe), *judge_rows(probe.sound_rows))
         ),
         *_slow_ports(machine, speeds),
         *noisy,

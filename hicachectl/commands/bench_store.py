@@ -67,7 +67,7 @@ def store(
     cli: Context = ctx.obj
     cli.refuse_root("bench store")
     flags = {"run.geometry": geometry, "run.page_tokens": page_tokens, "run.layout": layout}
-    run = effective_config(flags, cli.environ, cli.config_path, profile).run
+    run = cli.took(effective_config(flags, cli.environ, cli.config_path, profile)).run
     kv = preset(run.geometry, run.page_tokens, run.dtype)
     cases = _cases(_counts(batch, "--batch"), _counts(threads, "--threads"))
     n_pages = _pages_a_round(None if size is None else parse_size(size, where="--size"), cases, kv.page_bytes)

@@ -132,6 +132,11 @@ class SlotTable:
         mover.move(far, near, row_bytes=4, first_page=0, n_pages=n, n_planes=1, n_tokens=1, stream=stream)
         return self._on_device
 
+    def first(self, mover: Mover, copy: Callable[[int, int, int, int], None], stream: int) -> torch.Tensor:
+        """Bring slot 0 to the device as the slots of transfers will be brought there, and return it: before there is one."""
+        self.write(np.zeros(1, dtype=np.int32))
+        return self.send(1, mover, stream) if mover.reads_host else self.upload(1, copy, stream)
+
     def release(self, stream: Any) -> None:
         """Note that everything that reads the slots is on `stream`."""
         self._read.record(stream)

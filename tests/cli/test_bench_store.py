@@ -130,7 +130,7 @@ def test_a_folder_that_cannot_be_made_is_named_and_not_ready(tmp_path: Path) -> 
     assert str(tmp_path / "file" / "below") in ran.err
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)])
 def test_a_signal_ends_it_with_its_code_and_leaves_nothing_but_the_files_of_others(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
