@@ -65,7 +65,7 @@ def store(
     cli: Context = ctx.obj
     cli.refuse_root("bench store")
     flags = {"run.geometry": geometry, "run.page_tokens": page_tokens, "run.layout": layout}
-    run = effective_config(flags, cli.environ, cli.config_path, profile).run
+    run = cli.took(effective_config(flags, cli.environ, cli.config_path, profile)).run
     kv = preset(run.geometry, run.page_tokens, run.dtype)
     cases = _cases(_counts(batch, "--batch"), _counts(threads, "--threads"))
     least = max(case.batch_pages * case.n_threads for case in cases)

@@ -114,7 +114,7 @@ def command(
     }  # fmt: skip
     cli: Context = ctx.obj
     cli.refuse_root("run")
-    effective = with_measured_prefill(effective_config(flags, cli.environ, cli.config_path, profile))
+    effective = with_measured_prefill(cli.took(effective_config(flags, cli.environ, cli.config_path, profile)))
     unused = effective.unused_workload()
     if unused is not None:
         cli.note(f"note: {unused}")
