@@ -226,4 +226,4 @@ def make_backend(
         return DirectBackend()
     from hicachectl.runtime.transfer.cuda_backends import make_cuda_backend
 
-    return make_cuda_backend(kind, options or StagingOptions())
+    return make_cuda_backend(kind, options or StagingOptions(), device)

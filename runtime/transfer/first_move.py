@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from hicachectl.errors import HicacheError, Unsupported
-from hicachectl.runtime.transfer.device import device_error
+from hicachectl.runtime.transfer.device import device_error, first_line
 from hicachectl.runtime.transfer.movers import Mover, Side
 
 __all__ = ["first_move", "making_kernels"]
@@ -58,6 +58,6 @@ def making_kernels(mover: Mover) -> Iterator[None]:
             raise
         raise Unsupported(
             f"the {mover.kind} kernel of copies cannot be made here",
-            why=f"{type(error).__name__}: {(str(error).splitlines() or ['no words'])[0]}",
+            why=f"{type(error).__name__}: {first_line(error)}",
             hint="use copy backend batch or direct, which need no kernel, or see what triton needs to compile",
         ) from error

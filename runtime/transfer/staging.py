@@ -15,6 +15,7 @@ import torch
 
 from hicachectl.errors import CapacityError
 from hicachectl.runtime.memory.slots import Slots
+from hicachectl.runtime.transfer.device import first_line
 from hicachectl.runtime.transfer.movers import Mover, Side
 
 __all__ = ["SlotTable", "Staging", "StagingBuffer"]
@@ -35,7 +36,7 @@ class StagingBuffer:
 class Staging:
     """The buffers of a direction. `allocate` makes device memory of so many bytes and raises torch.OutOfMemoryError.
 
-    When the device has no room for `buffer_bytes`, they are halved down to `least_bytes`; `reason` then says so. Raises
+    When the device has no room for `buffer_bytes`, they are halved down to `least_bytes`, in whole words; `reason` then says so. Both are whole words. Raises
     CapacityError below that.
     """
 
@@ -55,7 +56,7 @@ class Staging:
                 memory = [allocate(buffer_bytes) for _ in range(n_buffers)]
                 break
             except torch.OutOfMemoryError as error:
-                why = str(error).splitlines()[0]
+                why = first_line(error)
                 if buffer_bytes <= least_bytes:
                     raise CapacityError(
                         f"no room on the device for {n_buffers} staging buffers of {buffer_bytes} bytes",
@@ -63,7 +64,7 @@ class Staging:
                         why=why,
                         hint="give fewer device slots, or free device memory",
                     ) from error
-                buffer_bytes = max(least_bytes, buffer_bytes // 2)
+                buffer_bytes = max(least_bytes, buffer_bytes // 2 // word.itemsize * word.itemsize)
                 self.reason = f"staging buffers of {buffer_bytes} bytes instead of {asked}: {why}"
         self.buffer_bytes = buffer_bytes
         self.n_bytes = n_buffers * buffer_bytes

@@ -459,6 +459,107 @@ def test_a_kernel_that_cannot_be_compiled_is_told_when_the_backend_is_prepared(k
         rig.prepare()
 
 
+class FailFrom(dict[str, int]):
+    """Error codes of a fake's calls: 0 for the first `n_good` copies of any name, then 1."""
+
+    def __init__(self, n_good: int) -> None:
+        super().__init__()
+        self.left = n_good
+
+    def get(self, name: str, default: Any = 0) -> Any:
+        self.left -= 1
+        return 0 if self.left >= 0 else 1
+
+
+@pytest.mark.parametrize("direction", Direction)
+@pytest.mark.parametrize("kind", [Backend.STRIDED, Backend.DIRECT], ids=lambda kind: kind.value)
+def test_when_a_transfer_has_failed_nothing_of_it_moves_any_more_and_no_other_slot_has_changed(
+    kind: Backend, direction: Direction
+) -> None:
+    geometry = GEOMETRIES[0]
+    host_slots, device_slots = some(*range(3, 11)), some(20, 4, 0, 13, 2, 9, 17, 6)
+    for seed in range(12):
+        rig = Rig(
+            geometry, Layout.PAGE_FIRST_DIRECT, StagingOptions(2 * 2 * 2 * geometry.page_bytes), seed=seed, kind=kind
+        )
+        on_device, on_host = rig.pages()
+        rig.prepare()
+        rig.cuda.fail = FailFrom(1 + seed % 3)
+        with rig.engine() as engine:
+            ask = (host_slots, device_slots) if direction is Direction.LOAD else (device_slots, host_slots)
+            failed = (engine.load if direction is Direction.LOAD else engine.backup)(*ask)
+            assert failed.wait(LONG_S)
+            assert failed.error is not None
+            then = rig.pages()
+            rig.cuda.drain()
+            assert rig.pages() == then
+        to_device = set(device_slots.tolist()) if direction is Direction.LOAD else set()
+        to_host = set(host_slots.tolist()) if direction is Direction.BACKUP else set()
+        assert {slot for slot in on_device if then[0][slot] != on_device[slot]} <= to_device
+        assert {slot for slot in on_host if then[1][slot] != on_host[slot]} <= to_host
+
+
+def steps_moved(rig: Rig, direction: Direction, groups: list[int], n_pages: int) -> list[tuple[int, int, int | None]]:
+    """Move pages that lie in a row on the host; return first page, pages and programs of every kernel's step."""
+    rig.prepare()
+    found = []
+    move = rig.mover.move
+
+    def watched(source: Any, target: Any, **counts: Any) -> None:
+        if "programs" in counts:
+            found.append((counts["first_page"], counts["n_pages"], counts["programs"]))
+        move(source, target, **counts)
+
+    rig.mover.move = watched  # type: ignore[method-assign]
+    run = np.arange(n_pages, dtype=np.int32)
+    with rig.engine(groups) as engine:
+        finish((engine.load if direction is Direction.LOAD else engine.backup)(run, run))
+    return found
+
+
+def test_steps_that_something_waits_for_have_the_more_programs() -> None:
+    geometry, most, few = GEOMETRIES[0], 7, 3
+    options = StagingOptions(
+        2 * 2 * 4 * geometry.chunk_bytes, least_group_bytes=0, scatter_programs=most, beside_programs=few
+    )
+    by_layer = [(0, 2), (2, 2), (4, 2)] * 3
+    by_planes = [(page, 1) for page in range(6)] * 2  # backups have no layer groups: three planes, then three
+    for direction, shapes, wanted in (
+        (Direction.LOAD, by_layer, [most] * 3 + [few] * 4 + [most] * 2),  # the first layer, and the end
+        (Direction.BACKUP, by_planes, [most] * 2 + [few] * 10),  # the link waits for the first gathers
+    ):
+        rig = Rig(geometry, Layout.LAYER_FIRST, options)
+        found = steps_moved(rig, direction, [1, 1, 1], 6)
+        assert [step[:2] for step in found] == shapes
+        assert [step[2] for step in found] == wanted
+
+
+@pytest.mark.parametrize(
+    ("direction", "groups", "n_pages", "wanted"),
+    [
+        (Direction.LOAD, [4], 9, [(0, 9)]),
+        (Direction.LOAD, [4], 20, [(0, 8), (8, 8), (16, 4)]),  # 8 MiB at the end, what is before it in equal parts
+        (Direction.LOAD, [2, 2], 20, [(0, 10), (10, 10), (0, 12), (12, 8)]),  # of the last layers alone
+        (Direction.BACKUP, [4], 9, [(0, 9)]),
+        (Direction.BACKUP, [4], 20, [(0, 8), (8, 6), (14, 6)]),  # 16 MiB at the beginning
+    ],
+)
+def test_a_long_load_ends_and_a_long_backup_begins_with_a_small_step(
+    direction: Direction, groups: list[int], n_pages: int, wanted: list[tuple[int, int]]
+) -> None:
+    geometry = KVGeometry("wide", KVKind.GQA, n_layers=4, token_plane_bytes=16 << 10, page_tokens=16)  # 2 MiB a page
+    rig = Rig(geometry, Layout.PAGE_FIRST_DIRECT, StagingOptions(2 * 2 * 9 * geometry.page_bytes, least_group_bytes=0))
+    assert [step[:2] for step in steps_moved(rig, direction, groups, n_pages)] == wanted
+
+
+def test_smaller_staging_is_made_of_whole_words() -> None:
+    geometry = KVGeometry("wide", KVKind.GQA, n_layers=2, token_plane_bytes=64 << 10, page_tokens=4)
+    rig = Rig(geometry, Layout.PAGE_FIRST_DIRECT, StagingOptions(100_000_000), room=1_600_000)  # 25 MB / 16 is odd
+    with rig.engine() as engine:
+        finish(engine.load(some(1, 2), some(3, 4)))
+    assert rig.backend.staging_bytes == 2 * 1_562_496
+
+
 def test_a_layer_can_be_ordered_before_the_callers_own_stream_goes_on() -> None:
     geometry = KVGeometry("wide", KVKind.GQA, n_layers=3, token_plane_bytes=64 << 10, page_tokens=1)
     for seed in range(20):
