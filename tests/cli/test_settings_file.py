@@ -88,13 +88,13 @@ def test_a_sum_that_does_not_fit_says_how_many_slots_do() -> None:
         "--page-tokens",
         "8",
         "--device-slots",
-        "64",
+        "512",
         "--storage-path",
         "none",
     )
     ran = call(*ask, "--host-slots", "9000000000")
     assert ran.code == 10, ran.err
-    assert re.search(r"device pool +524 288 +512\.0 KiB", ran.err)
+    assert re.search(r"device pool +4 194 304 +4\.0 MiB", ran.err)
     assert re.search(r"wanted, the sum of these +\d[\d ]+ +\d+\.\d TiB", ran.err)
     fit = re.search(r"give --host-slots (\d+) or fewer \(a page is 8\.0 KiB\)", ran.err)
     assert fit is not None
