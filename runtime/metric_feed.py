@@ -160,7 +160,7 @@ class MetricFeed:
                 total = self._engine.counters(direction)
                 self._grow("hicache_submissions_total", path.value, total.n_submissions)
                 if total.late_failures:
-                    failures[f"{direction.value}_late"] = total.late_failures
+                    failures[f"transfer_{direction.value}_late"] = total.late_failures
         if cache.storage is not None:
             self._look_up_storage(cache.storage.stats(), failures)
         for reason, n in failures.items():

@@ -115,7 +115,7 @@ def size(
         from hicachectl.render.html_report import require_writable
 
         require_writable(report)
-    effective = with_measured_prefill(effective_config(flags, cli.environ, cli.config_path, profile))
+    effective = with_measured_prefill(cli.took(effective_config(flags, cli.environ, cli.config_path, profile)))
     verified = _host_as_tuned(cli, anyway=anyway)
     run: Sizing
     if asked_live is None:
