@@ -1,7 +1,7 @@
 """Results of `hicachectl bench` read back from a file: the envelope as `-o json --output-file FILE` wrote it.
 
-Strict: the schema and its version, the status, the type of every value, and each median against its samples. Fields that a
-later release adds are passed over: additions keep its number.
+Strict: the schema and its version, the status, the type of every value, each median against its samples, and the digest over all
+values. Fields that a later release adds are passed over: additions keep its number.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
 from hicachectl.bench_data import Costs, Measure, Setting
+from hicachectl.data_digest import require_digest
 from hicachectl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def read_bench(path: str | Path) -> BenchResult:
         if median != one.p50:
             raise _wrong(path, f"measures[{at}].p50", f"{median}, the median of its samples", one.p50)
     costs = _made(Costs, _part(data, "costs", dict, path), "costs", path)
+    require_digest(data, str(path))
     return BenchResult(
         str(path), kind, document["host"], document["boot_id"], document["collected_at"], setting, measures, costs, data
     )  # fmt: skip

@@ -80,13 +80,12 @@ class Host:
 def document(result: Result) -> dict[str, Any]:
     """The document's data as JSON has it; every null must have its reason."""
     data = drawn(result)
-    data["facts"] = json.loads(json.dumps({pointer: plain(fact) for pointer, fact in result.facts.items()}))
     assert unexplained_nulls(data) == []
     return data
 
 
 def drawn(result: Result) -> dict[str, Any]:
-    """What the command gives to the screen: the data without its facts."""
+    """What the command gives to the screen: the data."""
     data: dict[str, Any] = json.loads(json.dumps(plain(result.data)))
     return data
 

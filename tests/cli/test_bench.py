@@ -16,6 +16,7 @@ from fake_memory import MIB, FakeKernel
 from hicachectl.bench_data import Costs, LineCost, measure, not_answered
 from hicachectl.bench_results import priors_of, read_bench
 from hicachectl.commands import bench_pool
+from hicachectl.data_digest import with_digest
 from hicachectl.envelope import unexplained_nulls
 from hicachectl.errors import ExitCode, UsageError
 from hicachectl.runtime.memory.kinds import Kind
@@ -205,6 +206,7 @@ def test_measured_costs_are_what_the_cost_model_may_start_from(tmp_path: Path) -
 def test_a_later_field_is_passed_over(tmp_path: Path) -> None:
     made = bench_document()
     made["data"]["measures"][0]["later"] = 1
+    made["data"] = with_digest(made["data"])
     assert read_bench(written(tmp_path, made)).measures[0].p50 == 2.0
 
 
