@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,27 @@ def test_bench_names_the_file() -> None:
     )
     assert "settings from ./hicache.yaml: geometry tiny-4k" in ran.err
     assert ran.json["settings_file"]["path"] == "./hicache.yaml"
+
+
+def test_a_sum_that_does_not_fit_says_how_many_slots_do() -> None:
+    Path("hicache.yaml").unlink()
+    ask = (
+        "run",
+        "--trace",
+        "trace.jsonl",
+        "--geometry",
+        "tiny-512k",
+        "--page-tokens",
+        "8",
+        "--device-slots",
+        "512",
+        "--storage-path",
+        "none",
+    )
+    ran = call(*ask, "--host-slots", "9000000000")
+    assert ran.code == 10, ran.err
+    assert re.search(r"device pool +4 194 304 +4\.0 MiB", ran.err)
+    assert re.search(r"wanted, the sum of these +\d[\d ]+ +\d+\.\d TiB", ran.err)
+    fit = re.search(r"give --host-slots (\d+) or fewer \(a page is 8\.0 KiB\)", ran.err)
+    assert fit is not None
+    assert call(*ask, "--check", "--host-slots", str(int(fit[1]) // 2)).code == 0
