@@ -57,7 +57,7 @@ def measured_priors(results: Sequence[BenchResult], device_type: str) -> dict[Pa
                 f"transfers of this result were measured on {result.setting.device}, this run is on {device_type}",
                 where=result.path,
                 why="what a byte costs to the device is not the same there",
-                hint=f"hicachectl bench {result.kind} --device {device_type} -o json --output-file {result.path}",
+                hint=f"hicachectl bench {result.kind} --device {device_type} -o json --output-file {result.kind}-{device_type}.json",
             )
         found |= new
     return found

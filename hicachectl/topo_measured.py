@@ -24,7 +24,7 @@ def read_measured(path: Path, machine: Machine) -> tuple[Machine, str]:
     Raises UsageError for a file that is none, holds no rate of a link, contradicts itself or link math, or is of another host.
     """
     found = read_bench(path)
-    again = f"hicachectl bench link -o json --output-file {path}"
+    again = "hicachectl bench link -o json --output-file link.json"
     if found.kind != "link":
         raise UsageError(
             f"this is a result of bench {found.kind}", where=str(path), why="it measured no link", hint=again
