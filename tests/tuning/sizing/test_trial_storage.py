@@ -96,22 +96,30 @@ def test_a_folder_that_cannot_be_made_is_the_steps_failure(tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("terminated")
 def test_a_second_signal_waits_until_the_files_are_gone(tmp_path: Path) -> None:
-    with pytest.raises(Stopped), storage(tmp_path).emptied() as made:
-        (made.path / "page").write_bytes(b"x")
-        try:
-            os.kill(os.getpid(), signal.SIGTERM)
-        finally:
-            os.kill(os.getpid(), signal.SIGTERM)  # would end the process
+    def step() -> None:
+        with storage(tmp_path).emptied() as made:
+            (made.path / "page").write_bytes(b"x")
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+            finally:
+                os.kill(os.getpid(), signal.SIGTERM)  # would end the process
+
+    with pytest.raises(Stopped):
+        step()
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("terminated")
 def test_a_signal_while_the_step_gives_back_what_it_took_is_heard_afterwards(tmp_path: Path) -> None:
-    with pytest.raises(Stopped), storage(tmp_path).emptied() as made:
-        made.hold()
-        os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGINT)
-        (made.path / "page").write_bytes(b"x")  # a drain that goes on
+    def step() -> None:
+        with storage(tmp_path).emptied() as made:
+            made.hold()
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGINT)
+            (made.path / "page").write_bytes(b"x")  # a drain that goes on
+
+    with pytest.raises(Stopped):
+        step()
     assert list(tmp_path.iterdir()) == []
 
 
