@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hicachectl.bench_data import Measure
 from hicachectl.bench_json import made_of, part_of, wrong
 from hicachectl.bench_results import BenchResult
 from hicachectl.runtime.probes.link_cases import Scenario
@@ -16,7 +17,8 @@ __all__ = ["Fit", "LinkRate", "MeasuredCase", "fit_cases", "read_cases"]
 _ONE_WAY = (Way.H2D.value, Way.D2H.value)
 _OF_CAPACITY = (Scenario.ALONE.value, Scenario.UPLINK.value)
 _MOST_NAMES = 3
-_NOISY = "samples too far apart"
+_LEAST_SAMPLES = 3
+"""Below this many samples their spread is not known (our choice)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ def fit_cases(cases: Sequence[MeasuredCase], found: BenchResult) -> Fit:
     for at, case, rate in of_links:
         if case.size_bytes < most:
             continue
-        reason = _NOISY if found.measures[at].noisy else None
+        reason = _no_answer(found.measures[at])
         if (case.accelerator, case.node) in bare:
             reason = "host memory not registered"
         elif most < LEAST_JUDGED_BYTES:
@@ -132,6 +134,12 @@ def _check_measure(found: BenchResult, at: int, case: MeasuredCase) -> None:
         raise wrong(found.path, f"{place}.direction", f"that of {one.quantity}, as in measures[{at}],", case.direction)
     if case.bytes_per_s != one.p50:
         raise wrong(found.path, f"{place}.bytes_per_s", f"{one.p50}, as measures[{at}].p50,", case.bytes_per_s)
+
+
+def _no_answer(one: Measure) -> str | None:
+    if len(one.samples) < _LEAST_SAMPLES:
+        return f"fewer than {_LEAST_SAMPLES} samples"
+    return "samples too far apart" if one.noisy else None
 
 
 def _some(names: Sequence[str]) -> str:

@@ -130,6 +130,12 @@ def test_small_copies_say_nothing_of_a_link(host: Host, tmp_path: Path) -> None:
     assert (ran.code, "copies of 4.0 KiB, below 16.0 MiB starting them bounds" in ran.err) == (2, True), ran.err
 
 
+def test_one_sample_says_nothing_of_a_link(host: Host, tmp_path: Path) -> None:
+    file = save(host, host.link(ask("U2", rounds=1)), tmp_path / "one.json", exit_code=0, status="ok")
+    ran = shown(host, file)
+    assert (ran.code, "fewer than 3 samples" in ran.err) == (2, True), ran.err
+
+
 def test_where_one_way_is_noisy_the_other_is_not_taken_for_the_lower_of_both(host: Host, tmp_path: Path) -> None:
     made = json.loads(json.dumps(envelope(host.link(ask("U2")), origin_of(host.root))))
     for case, one in zip(made["data"]["cases"], made["data"]["measures"], strict=True):
