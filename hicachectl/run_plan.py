@@ -204,15 +204,17 @@ def _require_storage(run: RunConfig, geometry: KVGeometry) -> None:
     if run.storage_path == "auto":
         return
     asked = Path(run.storage_path).absolute()
-    folder = asked if os.path.lexists(asked) else asked.parent
-    if not os.path.lexists(folder):
+    folder = asked
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    if folder.is_dir() and folder not in (asked, asked.parent):
         raise not_ready(
             StorageError(
                 "there is no such storage folder, nor the one it would lie in",
                 fault=StorageFault.MISSING,
                 where=run.storage_path,
-                why=f"{folder} is not there; only the last folder of a path is made",
-                hint=f"correct the name, or: mkdir -p {quote(str(folder))}",
+                why=f"{asked.parent} is not there; only the last folder of a path is made",
+                hint=f"correct the name, or: mkdir -p {quote(str(asked.parent))}",
             )
         )
     if folder.is_dir() and os.access(folder, os.R_OK | os.W_OK | os.X_OK):
