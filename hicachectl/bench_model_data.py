@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hicachectl.bench_break_even import is_made_up
 from hicachectl.bench_costs import line_cost
 from hicachectl.bench_data import Costs, LineCost, Measure, RecomputeLine, measure
 from hicachectl.envelope import plain
@@ -20,8 +21,6 @@ __all__ = [
     "model_of", "model_reasons",
 ]  # fmt: skip
 
-_MADE_UP = "tiny-"
-"""Geometry presets that no model has."""
 SAVED_AT = (1024, 4096, 16384, 32768)
 """Lengths in tokens whose savings are shown."""
 _METHOD = (
@@ -147,7 +146,7 @@ def model_costs(probe: RestoreProbe, model: Model, geometry_name: str) -> tuple[
                 model.no_tiers.get("storage", why) if path in (Path.STORAGE_READ, Path.STORAGE_WRITE) else why
             )
     prefill, recompute = model.prefill, None
-    if prefill is not None and prefill.measured and geometry_name.startswith(_MADE_UP):
+    if prefill is not None and prefill.measured and is_made_up(geometry_name):
         reasons["/costs/recompute"] = (
             f"{geometry_name} is no model: its pages are small for demonstrations, and no prefill is its own"
         )

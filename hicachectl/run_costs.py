@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from hicachectl.bench_data import Costs
+from hicachectl.bench_data import Costs, missing_costs
 from hicachectl.bench_results import BenchResult, priors_of, read_bench
 from hicachectl.config import Effective, OriginKind
 from hicachectl.errors import UsageError
@@ -33,8 +33,9 @@ def read_costs(names: str | None) -> tuple[BenchResult, ...]:
     results = tuple(read_bench(name.strip()) for name in names.split(",")) if names else ()
     for result in results:
         if result.costs == Costs():
+            why = "; ".join(dict.fromkeys(missing_costs(result.data).values()))
             raise UsageError(
-                "no cost was measured in this file", where=result.path, why=f"bench {result.kind} measures none, or got no answer for any",
+                "no cost was measured in this file", where=result.path, why=why or f"bench {result.kind} measures none, or got no answer for any",
                 hint="name a file of bench model, store, copy or pool",
             )  # fmt: skip
     return results

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from hicachectl.bench_data import Costs, Setting, bench_result, measure
 from hicachectl.context import read_origin
 from hicachectl.envelope import envelope
+from hicachectl.render.screen import Screen
 
-__all__ = ["bench_document", "write_result"]
+__all__ = ["bench_document", "marked_lines", "write_result"]
 
 
 def bench_document(kind: str = "copy", costs: Costs | None = None, **changes: Any) -> dict[str, Any]:
@@ -21,6 +24,14 @@ def bench_document(kind: str = "copy", costs: Costs | None = None, **changes: An
     result = bench_result(kind, setting, [measure("a", "load_s", [1.0, 3.0])], costs or Costs(), {})
     made: dict[str, Any] = json.loads(json.dumps(envelope(result, read_origin(None)) | changes))
     return made
+
+
+def marked_lines(draw: Callable[[Screen, Any], None], data: dict[str, Any], subject: str, width: int) -> list[str]:
+    """The lines of a screen in plain text whose row has the mark of no answer, when `subject` has none."""
+    stream = io.StringIO()
+    draw(Screen(stream, width=width, ascii=True), {**data, "no_answer": [subject]})
+    assert "? no answer (HC-NO-ANSWER): nothing may rest on this row" in " ".join(stream.getvalue().split())
+    return [line for line in stream.getvalue().splitlines() if f"{line} ".count(" ? ") and "HC-NO-ANSWER" not in line]
 
 
 def write_result(path: str, kind: str, costs: Costs) -> Path:

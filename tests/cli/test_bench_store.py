@@ -71,7 +71,7 @@ def test_calls_of_one_size_give_no_line_and_say_so(tmp_path: Path) -> None:
     ran = call(*SMALL, "--batch", "2", "--path", str(tmp_path), "--rounds", "1", "-o", "json")
     assert ran.code == 0
     reason = ran.json["data"]["facts"]["/costs/storage_read"]["reason"]
-    assert reason.endswith("by one thread: transfers of one size only: no line through them")
+    assert reason.endswith("by one thread: calls of one size, a line needs two --batch sizes (and --threads 1)")
 
 
 def test_what_does_not_fit_the_disk_is_refused_with_the_arithmetic_before_a_folder_is_made(tmp_path: Path) -> None:
