@@ -32,7 +32,10 @@ def read_prefill(path: Path) -> list[Timing]:
             )  # fmt: skip
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the prefill times cannot be read: {error}", where=str(path)) from error
+        raise UsageError(
+            f"the prefill times cannot be read: {getattr(error, 'strerror', None) or error}", where=str(path), why="--prefill-file names it",
+            hint=f"name a file with a row a prefill ({','.join(_COLUMNS)}), or --prefill synthetic to measure here",
+        ) from error  # fmt: skip
     return parse_prefill(text, str(path))
 
 
