@@ -37,7 +37,11 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     code = run_cli(sys.argv[1:], os.environ, sys.stdin, sys.stdout, sys.stderr)
-    for number in (signal.SIGINT, signal.SIGTERM):  # all is said: a late one may not replace the exit code
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+    ):  # all is said: a late one may not replace the exit code
         signal.signal(number, signal.SIG_IGN)
     sys.exit(_close_streams(code))
 

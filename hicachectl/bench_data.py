@@ -3,6 +3,7 @@
     data.setting    method in words, device, driver, kernel, torch, rounds
     data.measures   one number each: its samples, their median and spread, the range expected and where that is from
     data.costs      what profiles, the cost model and sizing take from it; null with the reason where it was not measured
+    data.data_digest  of all the rest: a value changed by accident is refused (`data_digest.py`)
 
 `bench_results.py` reads such a document back from a file. Pure.
 """
@@ -14,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hicachectl.envelope import Diagnostic, Fact, Result, Severity, plain, unexplained_nulls
+from hicachectl.data_digest import with_digest
+from hicachectl.envelope import Diagnostic, Fact, Result, Severity, plain, unexplained_nulls, with_facts
 from hicachectl.errors import ExitCode
 
 __all__ = [
@@ -220,7 +222,8 @@ def bench_result(
     why |= dict(reasons or {})
     facts = {p: Fact(reason=why.get(p) or why.get(p.rpartition("/")[2], "not known")) for p in unexplained_nulls(data)}
     return Result(
-        f"hicachectl.bench-{kind}/1", data, diagnostics=diagnostics, exit_code=exit_code, facts=facts, rows="/measures"
+        f"hicachectl.bench-{kind}/1", with_digest(with_facts(data, facts)), diagnostics=diagnostics, exit_code=exit_code,
+        rows="/measures",
     )  # fmt: skip
 
 

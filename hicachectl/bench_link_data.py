@@ -41,7 +41,9 @@ def link_measures(probe: LinkProbe) -> tuple[Measure, ...]:
         source = f"{row.expected.source}; {_SHARES}"
         expected = None if low is None else Expected(low, high, source)
         quantity = f"{row.way.value}_bytes_per_s"
-        found.append(measure(link_subject(row), quantity, row.samples, expected=expected, reason=row.refused))
+        found.append(
+            measure(link_subject(row), quantity, row.samples, expected=expected, reason=row.refused or row.fewer)
+        )
     return tuple(found)
 
 
@@ -140,7 +142,7 @@ def link_reasons(probe: LinkProbe, targets: Sequence[LinkTarget]) -> dict[str, s
 
 def node_measures(rows: Sequence[NodeRow]) -> tuple[Measure, ...]:
     """Return the rate of each pair of nodes. Pure."""
-    return tuple(measure(_pair(row), "copy_bytes_per_s", row.samples, reason=row.refused) for row in rows)
+    return tuple(measure(_pair(row), "copy_bytes_per_s", row.samples, reason=row.refused or row.fewer) for row in rows)
 
 
 def node_details(

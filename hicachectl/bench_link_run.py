@@ -19,6 +19,7 @@ from hicachectl.bench_link_data import (
 )
 from hicachectl.envelope import Diagnostic, Result, Severity
 from hicachectl.errors import Unsupported, UsageError
+from hicachectl.link_room import REGION_BYTES, RESERVE_BYTES, require_link_room
 from hicachectl.link_targets import chosen_targets, link_targets, memory_nodes
 from hicachectl.memory_room import host_memory
 from hicachectl.prove_load import torch_rig
@@ -26,7 +27,7 @@ from hicachectl.runtime.memory.budget import Ask, HostMemory, ledger
 from hicachectl.runtime.probes.link import METHOD, Rig, run_link_probe
 from hicachectl.runtime.probes.link_cases import LinkCase, link_cases, one_to_one
 from hicachectl.runtime.probes.link_math import LinkTarget, Way
-from hicachectl.runtime.probes.link_verdict import judge_rows
+from hicachectl.runtime.probes.link_verdict import judge_memory, judge_rows
 from hicachectl.tuning.host.pci import parse_link_speed
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.units import format_bytes
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LinkAsk", "links_result", "nodes_of_targets", "nodes_result"]
 
-_REGION_BYTES = 256 << 20
-_RESERVE_BYTES = 512 << 20
-"""Left to the rest of the machine."""
 _AGAIN = "give more --rounds or a larger --seconds, on a quiet machine"
 
 
@@ -81,10 +79,7 @@ def links_result(
     )
     most = max(ask.sizes)
     loaded = {one.target.address for case in cases for one in case.busy}
-    asks = [
-        Ask(f"memory to copy to and from, of {len(loaded)} accelerators", len(loaded) * 2 * max(most, _REGION_BYTES))
-    ]
-    ledger(host(), asks, reserve_bytes=_RESERVE_BYTES).require("give a smaller --size, or name one accelerator")
+    require_link_room(host(), len(loaded), most, "give a smaller --size, or name one accelerator")
     ports = {uplink.id: uplink for uplink in machine.uplinks}
     speeds: dict[str, float] = {}
 
@@ -107,7 +102,7 @@ def links_result(
     found = [
         *(
             Diagnostic(one.code, Severity.WARN, one.message, subject=one.subject, hint=one.hint, source="bench link")
-            for one in judge_rows(probe.placed_rows)
+            for one in (*judge_memory(probe), *judge_rows(probe.sound_rows))
         ),
         *_slow_ports(machine, speeds),
         *noisy,
@@ -136,7 +131,7 @@ def nodes_result(
         raise Unsupported(
             f"{ask.target} cannot be loaded", where=ask.target, why=why, hint="run it where torch sees it"
         )
-    ledger(host(), [Ask("memory to copy", 2 * _REGION_BYTES)], reserve_bytes=_RESERVE_BYTES).require("free some memory")
+    ledger(host(), [Ask("memory to copy", 2 * REGION_BYTES)], reserve_bytes=RESERVE_BYTES).require("free some memory")
     memory = _known_nodes(machine, ask.nodes) if ask.nodes is not None else memory_nodes(machine)
     cpus = _cpus_of(machine)
     total = max(1, len(memory) * len([node for node in cpus if cpus[node]]))

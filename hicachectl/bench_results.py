@@ -1,7 +1,7 @@
 """Results of `hicachectl bench` read back from a file: the envelope as `-o json --output-file FILE` wrote it.
 
 Strict: the schema and its version, the status, the time, the type of every value, no field twice, numbers that a benchmark can have
-measured, and each median and each cost against its samples. Fields that a later release adds are passed over: additions keep its
+measured, each median and each cost against its samples, and the digest over all values. Fields that a later release adds are passed over: additions keep its
 number.
 """
 
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hicachectl.bench_checks import check_costs, check_measures, check_time
 from hicachectl.bench_data import Costs, Measure, Setting
 from hicachectl.bench_json import made_of, parse_json, part_of, wrong
+from hicachectl.data_digest import require_digest
 from hicachectl.errors import UsageError
 from hicachectl.input_file import read_input
 
@@ -73,6 +74,7 @@ def read_bench(path: str | Path) -> BenchResult:
     check_measures(measures, path)
     costs = made_of(Costs, part_of(data, "costs", dict, path), "costs", path)
     check_costs(kind, costs, measures, path)
+    require_digest(data, path)
     return BenchResult(
         path, kind, document.get("host"), document.get("boot_id"), document["collected_at"], setting, measures, costs, data
     )  # fmt: skip

@@ -18,7 +18,17 @@ from shlex import quote
 from typing import TYPE_CHECKING, TextIO
 
 from hicachectl import __version__
-from hicachectl.envelope import Diagnostic, Origin, Result, Severity, Status, envelope, exit_code_of, status_of
+from hicachectl.envelope import (
+    Diagnostic,
+    Envelope,
+    Origin,
+    Result,
+    Severity,
+    Status,
+    envelope,
+    exit_code_of,
+    status_of,
+)
 from hicachectl.errors import ExitCode, HicacheError, UsageError
 from hicachectl.exits import combine
 from hicachectl.flags import GlobalFlags
@@ -26,6 +36,7 @@ from hicachectl.output import Output, Render, open_output
 from hicachectl.progress import Progress
 
 if TYPE_CHECKING:
+    from hicachectl.config import Effective
     from hicachectl.tuning.host.root import HostRoot
     from hicachectl.tuning.session import Session
 
@@ -59,6 +70,7 @@ class Context:
     open_session: OpenSession | None = None
     _output: Output | None = None
     _host_root: HostRoot | None = None
+    _effective: Effective | None = None
 
     @property
     def output(self) -> Output:
@@ -134,7 +146,7 @@ class Context:
         if self.emitted:
             raise RuntimeError(f"{result.schema}: a command emits one document; streams use output.record")
         code = exit_code_of(result)
-        document = envelope(result, origin or self.origin())
+        document = self._with_settings(envelope(result, origin or self.origin()))
         self.output.document(
             document, lambda screen: self._screen(screen, result, render), rows=result.rows, private=result.private
         )
@@ -149,6 +161,16 @@ class Context:
     def note(self, text: str) -> None:
         """Say something to the person on stderr."""
         self.output.stderr.print(text, "dim")
+
+    def took(self, effective: Effective) -> Effective:
+        """Remember the configuration a command works with, and say at once which settings file had a part in it."""
+        from hicachectl.settings_file import settings_words
+
+        self._effective = effective
+        words = settings_words(effective)
+        if words is not None:
+            self.note(words)
+        return effective
 
     def confirm(self, question: str, *, yes: bool) -> None:
         """Ask before a change. Returns when the answer is yes or `yes` was given on the line.
@@ -213,6 +235,10 @@ class Context:
         from hicachectl.render.error import error_lines
         from hicachectl.render.screen import OutputFailed
 
+        if self._effective is not None:
+            from hicachectl.settings_file import name_settings
+
+            name_settings(error, self._effective)
         for text, style in error_lines(error, trace=trace):
             self.output.stderr.print(text, style)
         if isinstance(error, OutputFailed) and self.output.file is None:
@@ -233,17 +259,32 @@ class Context:
                     origin.tool_version, None, None, origin.collected_at, str(self.root),
                     {"host": "not read", "boot_id": "not read"},
                 )  # fmt: skip
-            document = envelope(failed, origin)
+            document = self._with_settings(envelope(failed, origin))
             self.output.document(document, lambda screen: None, rows=None, private=False)
             self.emitted = True
         self.causes.append(error.exit_code)
         return error.exit_code
+
+    def _with_settings(self, document: Envelope) -> Envelope:
+        """Return the document with the settings file that had a part in it, where one had."""
+        if self._effective is None:
+            return document
+        from hicachectl.settings_file import settings_document
+
+        found = settings_document(self._effective)
+        return document if found is None else {**document, "settings_file": found}
 
     def _screen(self, screen: object, result: Result, render: Render) -> None:
         from hicachectl.render.findings import print_findings
         from hicachectl.render.screen import Screen
 
         assert isinstance(screen, Screen)
+        if self._effective is not None:
+            from hicachectl.settings_file import settings_words
+
+            words = settings_words(self._effective)
+            if words is not None:
+                screen.paragraph("", words)
         render(screen, result.data)
         findings = [self._with_root(d) for d in result.diagnostics if d.severity is not Severity.FAILURE]
         if not result.draws_findings:

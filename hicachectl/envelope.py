@@ -31,6 +31,7 @@ __all__ = [
     "plain",
     "status_of",
     "unexplained_nulls",
+    "with_facts",
 ]
 
 Envelope = dict[str, Any]
@@ -193,12 +194,7 @@ def plain(value: Any) -> Any:
 
 def envelope(result: Result, origin: Origin) -> Envelope:
     """Wrap a result into the document every command prints. Pure."""
-    data = plain(result.data)
-    if result.facts:
-        known = {
-            pointer: {k: v for k, v in plain(fact).items() if v is not None} for pointer, fact in result.facts.items()
-        }
-        data = {**data, "facts": {**data.get("facts", {}), **known}}
+    data = with_facts(plain(result.data), result.facts)
     document: Envelope = {
         "schema": result.schema,
         "tool_version": origin.tool_version,
@@ -214,6 +210,14 @@ def envelope(result: Result, origin: Origin) -> Envelope:
     if origin.unknown:
         document["unknown"] = plain(origin.unknown)
     return document
+
+
+def with_facts(data: Any, facts: Mapping[str, Fact]) -> Any:
+    """Return plain data with these facts in `data["facts"]`, as a document holds them; unchanged without any. Pure."""
+    if not facts:
+        return data
+    known = {pointer: {k: v for k, v in plain(fact).items() if v is not None} for pointer, fact in facts.items()}
+    return {**data, "facts": {**data.get("facts", {}), **known}}
 
 
 def unexplained_nulls(data: Any) -> list[str]:

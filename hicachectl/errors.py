@@ -171,7 +171,10 @@ class VerifyMismatch(HicacheError):
 
 
 class CapacityError(HicacheError):
-    """A sum does not fit. `terms` are (name, amount) pairs, printed one by one, amounts in the unit the text names."""
+    """A sum does not fit. `terms` are (name, amount) pairs, printed one by one, amounts in the unit the text names.
+
+    `unit` "bytes": amounts are bytes, and printed in binary units too, but for terms whose name ends in ", pages".
+    """
 
     exit_code = ExitCode.NOT_READY
     default_code = "HC-CAPACITY"
@@ -181,6 +184,7 @@ class CapacityError(HicacheError):
         what: str,
         *,
         terms: Sequence[tuple[str, int | float]] = (),
+        unit: str = "",
         where: str | None = None,
         why: str | None = None,
         hint: str | None = None,
@@ -188,6 +192,7 @@ class CapacityError(HicacheError):
     ) -> None:
         super().__init__(what, where=where, why=why, hint=hint, code=code)
         self.terms = tuple(terms)
+        self.unit = unit
 
 
 class StorageFault(Enum):

@@ -55,7 +55,7 @@ EXIT_TABLE: tuple[ExitRow, ...] = (
     ExitRow(ExitCode.DEGRADED, "DEGRADED", "a tier or an uplink is out", "alert, keep serving"),
     ExitRow(ExitCode.INTERRUPTED, "INTERRUPTED", "Ctrl-C", "as told"),
     ExitRow(ExitCode.PIPE_CLOSED, "PIPE CLOSED", "the reader of stdout went away", "as told"),
-    ExitRow(ExitCode.TERMINATED, "TERMINATED", "SIGTERM", "as told"),
+    ExitRow(ExitCode.TERMINATED, "TERMINATED", "SIGTERM or SIGHUP", "as told"),
 )
 
 

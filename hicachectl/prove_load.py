@@ -1,20 +1,24 @@
 """The load of `tune apply --prove`: all accelerators behind the changes' uplinks write to host memory at once.
 
 Each writes to a node of its own where there are enough: writers behind one uplink with different targets are what strict ordering
-makes wait for each other. Loads only; nothing of the host is changed.
+makes wait for each other. So the memory must lie on its node and be registered: it is looked at, and what is not is not measured. Loads
+only; nothing of the host is changed.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hicachectl.errors import HicacheError, Unsupported
+from hicachectl.memory_room import host_memory
 from hicachectl.tuning.host.read import read_machine
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.item import Item
 
 if TYPE_CHECKING:
+    from hicachectl.runtime.memory.budget import HostMemory
     from hicachectl.runtime.probes.flows import Flow
     from hicachectl.runtime.probes.link import Rig
     from hicachectl.runtime.probes.link_math import LinkTarget
@@ -59,7 +63,7 @@ class Loads:
     """The loads there are on one host, by the word of `Item.probe`, and why one cannot run for an item.
 
     The accelerators are looked at when an item first asks: that opens their device files, so who holds them is asked before.
-    `see` and `rig` are the seams of tests.
+    So is whether the host has memory for them. `see`, `rig` and `host` are the seams of tests.
     """
 
     def __init__(
@@ -68,9 +72,10 @@ class Loads:
         *,
         see: Callable[[], Sequence[Any]] = see_accelerators,
         rig: Callable[[int], Rig] = torch_rig,
+        host: Callable[[], HostMemory] = host_memory,
     ) -> None:
         self.probes: Mapping[str, Callable[[], Probe]] = {D2H_CONCURRENT: self._writes}
-        self._root, self._see, self._rig = root, see, rig
+        self._root, self._see, self._rig, self._host = root, see, rig, host
         self._machine: Machine | None = None
         self._targets: tuple[LinkTarget, ...] | None = None
         self._unseen: str | None = None
@@ -93,6 +98,18 @@ class Loads:
                 f"--prove needs all accelerators behind {item.uplink or item.subject}: torch does not see {', '.join(missing)} in this "
                 "process; make them visible (CUDA_VISIBLE_DEVICES, device files)"
             )
+        return self._no_room(item, wanted)
+
+    def _no_room(self, item: Item, wanted: Sequence[str]) -> str | None:
+        """Say which memory of the host the load lacks; None where it has it."""
+        from hicachectl.link_room import require_link_room
+
+        nodes = _nodes_of(self._look(), self._seen())
+        n_by_node = Counter(node for node in map(nodes.__getitem__, wanted) if node is not None)
+        try:
+            require_link_room(self._host(), len(wanted), SIZE_BYTES, "free memory of the host", n_by_node)
+        except HicacheError as error:
+            return f"--prove needs the load {item.probe}, which cannot run here: {error}; {error.hint}"
         return None
 
     def _writes(self) -> Probe:
@@ -126,10 +143,11 @@ class ConcurrentWrites:
         self._flows: dict[str, Flow] = {}
 
     def run(self, items: Sequence[Item]) -> Mapping[str, float]:
-        """Load them once and return bytes per second by PCI address. Raises HicacheError when a device fails or lacks memory."""
-        from hicachectl.link_targets import memory_nodes
+        """Load them once and return bytes per second by PCI address.
+
+        Raises HicacheError when a device fails or lacks memory, and Unsupported when its memory is not on its node or not registered.
+        """
         from hicachectl.runtime.probes.flows import run_together
-        from hicachectl.runtime.probes.link_cases import one_to_one
 
         wanted = sorted({address for item in items for address in _accelerators_of(self._machine, item)})
         missing = [address for address in wanted if address not in self._targets]
@@ -137,18 +155,43 @@ class ConcurrentWrites:
             raise Unsupported(
                 f"{', '.join(missing) or 'no accelerator'} cannot be loaded", hint="see why with: hicachectl bench link"
             )
-        nodes = one_to_one(tuple(self._targets.values()), memory_nodes(self._machine))
+        nodes = _nodes_of(self._machine, tuple(self._targets.values()))
         for address in wanted:
             if address not in self._flows:
-                device = self._targets[address].device
-                self._flows[address] = self._rig.flow(device, nodes[address], SIZE_BYTES, up=False)
+                self._flows[address] = self._flow(self._targets[address], nodes[address])
         rates = run_together([self._flows[address] for address in wanted], SECONDS)
         return {address: rate.bytes_per_s for address, rate in zip(wanted, rates, strict=True)}
+
+    def _flow(self, target: LinkTarget, node: int | None) -> Flow:
+        """Take memory and look at it: a proof on memory that lies elsewhere, or that the driver copies through buffers, proves nothing."""
+        from hicachectl.runtime.probes.link import link_memory
+
+        flow = self._rig.flow(target.device, node, SIZE_BYTES, up=False)
+        held = link_memory(target.address, node, self._rig.memory(target.device, node))
+        lacks = [
+            *([] if held.is_placed else [f"is not on node {node}"]),
+            *([] if held.is_registered else ["is not registered"]),
+        ]
+        if lacks:
+            raise Unsupported(
+                f"host memory of {target.name} {' and '.join(lacks)}", where=target.address,
+                why="; ".join(held.reasons) or f"sampled pages by node: {held.pages_by_node}",
+                hint=f"see what it gets with: hicachectl bench link {target.name}",
+            )  # fmt: skip
+        return flow
 
     def close(self) -> None:
         """Give back the memory of both sides."""
         self._flows.clear()
         self._rig.close()
+
+
+def _nodes_of(machine: Machine, targets: Sequence[LinkTarget]) -> Mapping[str, int | None]:
+    """The node whose memory each accelerator writes to: one of its own where there are enough."""
+    from hicachectl.link_targets import memory_nodes
+    from hicachectl.runtime.probes.link_cases import one_to_one
+
+    return one_to_one(targets, memory_nodes(machine))
 
 
 def _accelerators_of(machine: Machine, item: Item) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ from hicachectl.runtime.storage.file import disk_bytes
 from hicachectl.runtime.storage.prefetch import PrefetchPolicy
 from hicachectl.runtime.transfer.device import pick_device, usable_accelerators
 from hicachectl.runtime.write_policy import WritePolicy
+from hicachectl.units import format_bytes
 
 __all__ = ["RunPlan", "effective_config", "not_ready", "plan_run"]
 
@@ -66,10 +67,11 @@ def effective_config(
     return load_config(flags, env=env, path=path, profile=profile, fallback_profile=DEMO_PROFILE)
 
 
-def plan_run(run: RunConfig, *, tuned_weights: str | None = None) -> RunPlan:
+def plan_run(run: RunConfig, *, tuned_weights: str | None = None, must_fit: bool = True) -> RunPlan:
     """Turn the `run` section into a replay and check it: sizes, layout and backend, memory, storage. Reads the trace once.
 
-    `tuned_weights` are those `tune` was told to set for weighted interleave (tune.numa.interleave_weight).
+    `tuned_weights` are those `tune` was told to set for weighted interleave (tune.numa.interleave_weight). `must_fit` False leaves
+    out whether this host has the memory: for a prediction, which takes none.
 
     Raises UsageError for what does not go together or a broken trace line, CapacityError with its terms for what does
     not fit, StorageError (exit 10) for a storage folder that cannot be used.
@@ -112,7 +114,8 @@ def plan_run(run: RunConfig, *, tuned_weights: str | None = None) -> RunPlan:
         ("host pool", run.host_slots * geometry.page_bytes),
         ("key tables", table_bytes(run.seen_keys) + (table_bytes(run.ghost) if run.ghost else 0)),
     )
-    _require_memory(terms, host_memory.kind)
+    if must_fit:
+        _require_memory(terms, host_memory.kind, geometry.page_bytes)
     replay = ReplayConfig(
         geometry=geometry,
         cache=_cache_config(run),
@@ -220,11 +223,18 @@ def not_ready(error: StorageError) -> StorageError:
     return error
 
 
-def _require_memory(terms: tuple[tuple[str, int], ...], kind: Kind) -> None:
-    """Refuse pools the machine has no memory for now. Raises CapacityError with every term of the sum."""
+def _require_memory(terms: tuple[tuple[str, int], ...], kind: Kind, page_bytes: int) -> None:
+    """Refuse pools the machine has no memory for now. Raises CapacityError with every term of the sum, and how many host slots fit."""
     asks = [Ask(name, amount, hugetlb=name == "host pool" and kind is Kind.HUGETLB) for name, amount in terms]
-    ledger(look_at_memory(), asks, reserve_bytes=_RESERVE_BYTES).require(
-        "give fewer --host-slots or --device-slots, or a smaller --geometry"
+    sum_ = ledger(look_at_memory(), asks, reserve_bytes=_RESERVE_BYTES)
+    of_others = sum(ask.total_bytes for ask in asks if ask.name != "host pool" and not ask.hugetlb)
+    left = sum_.hugetlb_room_bytes if kind is Kind.HUGETLB else sum_.room_bytes - of_others
+    fit = max(0, left) // page_bytes
+    sum_.require(
+        f"give --host-slots {fit} or fewer (a page is {format_bytes(page_bytes)}), fewer --device-slots, or a smaller --geometry"
+        if fit
+        else f"beside the device pool no host slot fits (a page is {format_bytes(page_bytes)}): give fewer --device-slots, a smaller "
+        "--limit where they are auto, or a smaller --geometry"
     )
 
 

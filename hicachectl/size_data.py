@@ -33,7 +33,7 @@ class SizeFound:
     shared: bool
     id: str
     folder: str
-    config: str
+    config: str | None
     host: str
     simulated: tuple[Simulated, ...]
     points: float
@@ -42,6 +42,7 @@ class SizeFound:
     config_pages: int
     pool_costs: PoolCosts
     waterfall: Waterfall
+    budget_note: str | None = None
 
 
 def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
@@ -81,6 +82,7 @@ def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
         "longest_request_pages": prediction.longest_pages,
         "tiers": tiers_data(prediction),
         "budget": plain(found.budget),
+        "budget_note": found.budget_note,
         "curve": {
             "definition": "D3",
             "total": curve.total,
@@ -164,6 +166,10 @@ def _facts(data: dict[str, Any], found: SizeFound, why_no_costs: str) -> dict[st
             null(f"/costs/{name}", reason)
     if data["costs_reason"] is None:
         null("/costs_reason", "the costs are known")
+    if data["budget_note"] is None:
+        null("/budget_note", "predicted for this host")
+    if data["config"] is None:
+        null("/config", "predicted only; --write FILE writes one")
     null("/live", "sized for a finished trace")
     if data["device_reason"] is None:
         null("/device_reason", "asked for")

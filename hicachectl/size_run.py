@@ -54,21 +54,23 @@ class Sizing:
         from hicachectl.run_plan import plan_run
         from hicachectl.runtime.keytable import table_bytes
         from hicachectl.runtime.transfer.device import device_type
-        from hicachectl.units import parse_size
+        from hicachectl.units import format_bytes, parse_size
 
         self.cli, self.effective, self.steps_text = cli, effective, steps
         self._began_s = monotonic()
         self.points, self.concurrency, self.ranks, self.shared = points, concurrency, ranks, shared
         self.exclusive = is_exclusive(l2)
         wanted = effective.run.model_copy(update={"host_slots": 0, "storage_path": None})
-        self.plan: RunPlan = plan_run(wanted)
+        self.plan: RunPlan = plan_run(wanted, must_fit=steps != NO_STEPS)
         self.base = self.plan.replay
         self.storage_pages = storage_pages_of(l3, self.base.geometry.page_bytes)
         self.storage_folder = storage_folder_of(l3_path, l3)
         self.root = cli.host_root()
         self.device_pages = self.base.device_slots or self.plan.longest_pages
         on_host = self.device_pages * self.base.geometry.page_bytes if device_type(self.base.device) == "cpu" else 0
-        taken = on_host + table_bytes(effective.run.seen_keys)
+        tables = table_bytes(effective.run.seen_keys)
+        self._taken_words = f"L1 on this host {format_bytes(on_host)}, key tables {format_bytes(tables)}"
+        taken = on_host + tables
         limit = None if max_bytes is None else parse_size(max_bytes, where="--max-bytes")
         self._taken_bytes, self._max_bytes = taken, limit
         self.budget = self._look()
@@ -83,7 +85,25 @@ class Sizing:
                 plan.trace, plan.info, self.base, self.budget, device_pages=self.device_pages,
                 longest_pages=plan.longest_pages, points=self.points, concurrency=self.concurrency,
                 exclusive=self.exclusive, storage_pages=self.storage_pages, steps=self._asked_sizes(),
+                only_bytes=self._max_bytes, predict_only=self.steps_text == NO_STEPS,
             )  # fmt: skip
+
+    def budget_note(self, prediction: Prediction) -> str | None:
+        """Say where the prediction is for a larger host than this one; None where it is for this one. Pure."""
+        if self.steps_text != NO_STEPS:
+            return None
+        from hicachectl.units import format_bytes
+
+        can_use, most = self.budget.can_use_bytes, prediction.limits.most_pages
+        here = f"this host can use {format_bytes(can_use)}, {can_use // self.base.geometry.page_bytes} pages"
+        if most is None:
+            return (
+                f"{here}, and one request needs {prediction.limits.least_pages}: predicted for a larger host, without a limit of "
+                "memory; --max-bytes SIZE gives that host's"
+            )
+        if self._max_bytes is not None and self._max_bytes > can_use:
+            return f"{here}: predicted for a host with {format_bytes(self._max_bytes)} for the pool (--max-bytes)"
+        return None
 
     def journal(self, prediction: Prediction, state: Path, *, resume: bool) -> tuple[Prediction, SizeJournal, Done]:
         """Begin a record, or take up the last one: its sizes, and the trials that it holds.
@@ -308,7 +328,7 @@ class Sizing:
             self.base.host_memory, self.base.geometry, self.base.device, ranks=self.ranks, shared=self.shared
         )
         return budget_of(
-            read_memory(self.root), taken_bytes=self._taken_bytes, max_bytes=self._max_bytes, plan=plan
+            read_memory(self.root), taken_bytes=self._taken_bytes, taken_words=self._taken_words, max_bytes=self._max_bytes, plan=plan
         )  # fmt: skip
 
     def _require_room(self, pages: int) -> None:

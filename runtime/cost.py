@@ -41,6 +41,8 @@ EWMA_WEIGHT = 0.2
 """Weight of the newest sample where sizes do not vary (our choice: the last ~10 transfers count)."""
 MARGIN = 1.1
 """A restore must win by this factor on what it moves: a wrong restore delays the request (our choice)."""
+OUTLIER = 4.0
+"""Times what is expected: a path's first sample beyond it waits for a second one, a later one counts as no more (our choice)."""
 _MIN_FIT_SAMPLES = 4
 _MIN_SIZE_SPREAD = 0.1  # standard deviation over mean: below it a line through the samples would follow their noise
 
@@ -62,7 +64,7 @@ class FitMethod(Enum):
     """Where the numbers of a path come from."""
 
     PRIOR = "prior"
-    """No transfer yet."""
+    """No transfer yet, or one alone that took `OUTLIER` times what the prior says."""
     SCALED = "scaled"
     """Sizes did not vary: the last known line, scaled by the moving average of measured over predicted."""
     FITTED = "fitted"
@@ -115,6 +117,10 @@ class PathCost:
     numbers held >= 0, each sample weighted by 1 / wall^2: timing noise grows with the time, and a stalled transfer must
     not bend the line. Otherwise the last known line is scaled by the moving average of measured over predicted.
 
+    A restore that is judged dearer is not done, and what is not done is not measured: one odd sample must not decide for good.
+    So a first one beyond `OUTLIER` times the prior (it may hold a compilation) waits until a second one is there, and
+    counts as no more than that one; in the moving average a sample counts as at most `OUTLIER` times the average.
+
     >>> cost = PathCost(LinearCost(0.001, 1e-9))
     >>> for n in (1_000_000, 2_000_000, 3_000_000, 4_000_000):
     ...     cost.observe(n, 0.0005 + n * 2e-9)
@@ -122,7 +128,17 @@ class PathCost:
     (0.0005, 2e-09)
     """
 
-    __slots__ = ("_base", "_current", "_ewma_weight", "_method", "_n_observed", "_ratio", "_window", "prior")
+    __slots__ = (
+        "_base",
+        "_current",
+        "_doubted",
+        "_ewma_weight",
+        "_method",
+        "_n_observed",
+        "_ratio",
+        "_window",
+        "prior",
+    )
 
     def __init__(self, prior: LinearCost, *, window: int = WINDOW, ewma_weight: float = EWMA_WEIGHT) -> None:
         if window < _MIN_FIT_SAMPLES or not 0 < ewma_weight <= 1:
@@ -132,6 +148,7 @@ class PathCost:
         self.prior = prior
         self._base = self._current = prior
         self._ratio: float | None = None
+        self._doubted: tuple[int, float] | None = None
         self._window: deque[tuple[int, float]] = deque(maxlen=window)
         self._ewma_weight = ewma_weight
         self._method = FitMethod.PRIOR
@@ -146,10 +163,16 @@ class PathCost:
             raise UsageError(
                 f"a transfer of {n_bytes} bytes in {wall_s} s is not a sample", hint="give bytes > 0, seconds > 0"
             )
-        self._window.append((n_bytes, wall_s))
         self._n_observed += 1
         ratio = wall_s / self._base.seconds(n_bytes)
-        self._ratio = ratio if self._ratio is None else self._ratio + self._ewma_weight * (ratio - self._ratio)
+        if self._ratio is None:
+            if self._doubted is None and ratio > OUTLIER:
+                self._doubted = (n_bytes, wall_s)
+                return
+            self._ratio = self._first_ratio(ratio)
+        else:
+            self._ratio += self._ewma_weight * (min(ratio, OUTLIER * self._ratio) - self._ratio)
+        self._window.append((n_bytes, wall_s))
         self._refresh()
 
     def predict(self, n_bytes: int) -> float:
@@ -172,6 +195,13 @@ class PathCost:
         return PathState(
             path.value, self._method, self._n_observed, len(self._window), line.fixed_s, line.per_byte_s, self.prior
         )
+
+    def _first_ratio(self, ratio: float) -> float:
+        """Return what the first sample says, or the lower of two where the first was in doubt. A line weighs both."""
+        if self._doubted is None:
+            return ratio
+        self._window.append(self._doubted)
+        return min(ratio, self._doubted[1] / self._base.seconds(self._doubted[0]))
 
     def _refresh(self) -> None:
         if len(self._window) >= _MIN_FIT_SAMPLES and _spread([n for n, _ in self._window]) >= _MIN_SIZE_SPREAD:

@@ -154,11 +154,13 @@ class MetricFeed:
                 gauge("hicache_used_tokens", word).set(slots.n_used * page)
                 gauge("hicache_capacity_tokens", word).set(slots.n_slots * page)
                 self._grow("hicache_evicted_tokens_total", word, cache.counters.evicted_pages[tier] * page)
+        failures = dict(cache.counters.failures)
         if self._engine is not None:
             for path, direction in _DIRECTION.items():
-                n = self._engine.counters(direction).n_submissions
-                self._grow("hicache_submissions_total", path.value, n)
-        failures = dict(cache.counters.failures)
+                total = self._engine.counters(direction)
+                self._grow("hicache_submissions_total", path.value, total.n_submissions)
+                if total.late_failures:
+                    failures[f"transfer_{direction.value}_late"] = total.late_failures
         if cache.storage is not None:
             self._look_up_storage(cache.storage.stats(), failures)
         for reason, n in failures.items():

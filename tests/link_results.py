@@ -36,14 +36,14 @@ class Seen:
 
 def setting(method: str) -> Setting:
     return Setting(
-        method, 2, "cuda:0", "8 seen by torch", "R300", None, None, "2.11.0", "Linux 6.18.0", "Hygon C86", "256 usable of 256",
+        method, 3, "cuda:0", "8 seen by torch", "R300", None, None, "2.11.0", "Linux 6.18.0", "Hygon C86", "256 usable of 256",
         "1500.0 GiB", {"driver": "no /proc/driver/nvidia/version", "cuda": "this torch was built without CUDA"},
     )  # fmt: skip
 
 
 def ask(target: str | None = None, **changes: Any) -> LinkAsk:
     given: dict[str, Any] = {
-        "target": target, "nodes": None, "sizes": (256 * MIB,), "ways": tuple(Way), "concurrent": False, "seconds": 0.1, "rounds": 2,
+        "target": target, "nodes": None, "sizes": (256 * MIB,), "ways": tuple(Way), "concurrent": False, "seconds": 0.1, "rounds": 3,
     }  # fmt: skip
     return LinkAsk(**(given | changes))
 
@@ -68,7 +68,7 @@ class Host:
 
     def link(self, asked: LinkAsk, speed: Speed | None = None, **more: Any) -> Result:
         memory = more.pop("memory", ROOMY)
-        rig = FakeRig(speed or self.fair, unbound=more.pop("unbound", ()))
+        rig = FakeRig(speed or self.fair, unbound=more.pop("unbound", ()), unregistered=more.pop("unregistered", ()))
         result = links_result(
             asked, self.machine, more.pop("devices", self.seen), setting, root=self.root, rig=lambda most: rig,
             host=lambda: memory, **more,
@@ -80,13 +80,12 @@ class Host:
 def document(result: Result) -> dict[str, Any]:
     """The document's data as JSON has it; every null must have its reason."""
     data = drawn(result)
-    data["facts"] = json.loads(json.dumps({pointer: plain(fact) for pointer, fact in result.facts.items()}))
     assert unexplained_nulls(data) == []
     return data
 
 
 def drawn(result: Result) -> dict[str, Any]:
-    """What the command gives to the screen: the data without its facts."""
+    """What the command gives to the screen: the data."""
     data: dict[str, Any] = json.loads(json.dumps(plain(result.data)))
     return data
 

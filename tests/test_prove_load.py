@@ -16,6 +16,7 @@ from tuned_host import IDO, TunedHost, accelerators, choose, ido_knob, make_host
 
 from hicachectl.errors import CapacityError, Unsupported, Vanished
 from hicachectl.prove_load import D2H_CONCURRENT, ConcurrentWrites, Loads, see_accelerators
+from hicachectl.runtime.memory.budget import HostMemory
 from hicachectl.tune_session import make_session
 from hicachectl.tuning.apply import ApplyOptions
 from hicachectl.tuning.host.read import read_machine
@@ -44,11 +45,14 @@ class Bench:
         self.host: TunedHost = make_host(folder, describe("8n8x-4up16"))
         self.cards = accelerators(read_machine(self.host.root))
         self.gain, self.noise, self.chance = gain, noise, random.Random(5)
+        self.refused: dict[str, Any] = {}
+        """What a rig does not get: `unbound` nodes, `unregistered` devices."""
+        self.memory = HostMemory(total_bytes=1 << 40, available_bytes=1 << 39)
         self.fails: Callable[[FakeFlow], None] | None = None
         self.seen: list[Any] = [Seen(f"cuda:{at}", address) for at, address in enumerate(self.cards)]
         self.rigs: list[FakeRig] = []
         self.sights = 0
-        self.loads = Loads(self.host.root, see=self.see, rig=self.rig)
+        self.loads = Loads(self.host.root, see=self.see, rig=self.rig, host=lambda: self.memory)
         self.before = [self.ido(card) for card in self.cards]
 
     def see(self) -> Sequence[Any]:
@@ -56,7 +60,7 @@ class Bench:
         return self.seen
 
     def rig(self, most_bytes: int) -> FakeRig:
-        self.rigs.append(FakeRig(self.speed, fails=self.fails))
+        self.rigs.append(FakeRig(self.speed, fails=self.fails, **self.refused))
         return self.rigs[-1]
 
     def speed(self, flow: FakeFlow, batch: list[FakeFlow]) -> float:
@@ -147,6 +151,49 @@ def test_a_device_that_fails_in_the_middle_has_its_change_taken_back(tmp_path: P
     assert not any(map(bench.ido, U2))
     assert all(map(bench.ido, bench.cards[6:]))  # the other uplink's proof went on
     assert not bench.rigs[0].held
+
+
+@pytest.mark.parametrize(
+    ("refused", "words"),
+    [
+        ({"unbound": (5,)}, "host memory of X5 is not on node 5"),
+        ({"unregistered": ("cuda:5",)}, "host memory of X5 is not registered"),
+    ],
+)
+def test_a_gain_on_memory_that_is_not_bound_or_not_registered_is_no_proof(
+    tmp_path: Path, refused: dict[str, Any], words: str
+) -> None:
+    bench = Bench(tmp_path, gain=1.95)
+    bench.refused = refused
+    report = bench.apply()
+    first = [outcome for outcome in report.items if outcome.item.subject in U2]
+    assert [outcome.result.value for outcome in first] == ["no-gain"] * 2
+    assert all(words in (outcome.reason or "") for outcome in first)
+    assert all("bind: " in (one.reason or "") or "register: " in (one.reason or "") for one in first)
+    assert not any(map(bench.ido, U2))
+    assert all(map(bench.ido, bench.cards[6:]))  # the other uplink's proof went on
+    assert not bench.rigs[0].held
+
+
+@pytest.mark.parametrize(
+    ("memory", "words"),
+    [
+        (HostMemory(total_bytes=4 << 30, available_bytes=1 << 30), "usable memory is 512.0 MiB"),
+        (
+            HostMemory(total_bytes=1 << 40, available_bytes=1 << 39, node_free_bytes={4: 100 << 20, 5: 1 << 40}),
+            "on nodes 4, which have room for 100.0 MiB",
+        ),
+    ],
+)
+def test_without_memory_for_the_load_nothing_is_written(tmp_path: Path, memory: HostMemory, words: str) -> None:
+    bench = Bench(tmp_path, gain=1.95)
+    bench.memory = memory
+    report = bench.apply()
+    first = [outcome for outcome in report.items if outcome.item.subject in U2]
+    assert [outcome.result.value for outcome in first] == ["not-tried"] * 2
+    assert all(words in (outcome.reason or "") for outcome in first)
+    written = [path for path, _ in bench.host.kernel.log if path.endswith("config")]
+    assert not [path for path in written if any(card in path for card in U2)]
 
 
 def test_a_signal_in_the_middle_of_a_proof_puts_everything_back(tmp_path: Path) -> None:

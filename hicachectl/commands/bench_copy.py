@@ -74,7 +74,7 @@ def copy(
         "run.page_tokens": page_tokens,
         "run.device": None if device == "auto" else device,
     }
-    effective = load_config(flags, env=cli.environ, path=cli.config_path, profile=profile)
+    effective = cli.took(load_config(flags, env=cli.environ, path=cli.config_path, profile=profile))
     wanted = (_words(layouts, Layout, "--layout"), _words(backends, Backend, "--backend"))
     on = find_probe_device(effective.run.device)
     model = _geometry(effective, accelerated=on.is_accelerator)

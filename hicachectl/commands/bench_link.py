@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["link"]
 
 _WAYS = ("h2d", "d2h", "both")
+_OF_LINKS = {"sizes": "--size", "directions": "--direction", "concurrent": "--concurrent"}
+"""Options that say nothing of memory between nodes."""
 
 
 def link(
@@ -51,9 +53,17 @@ def link(
     from hicachectl.tuning.host.read import read_machine
 
     ask = _asked(target, nodes, sizes, directions, concurrent, seconds, rounds)
+    of_links = _given(ctx)
+    if device == "cpu" and of_links:
+        raise UsageError(
+            f"{', '.join(of_links)} with --device cpu", where=of_links[0], why="memory between nodes has no directions and no sizes of copies",
+            hint=f"leave {', '.join(of_links)} out, or --device cpu",
+        )  # fmt: skip
     root = cli.host_root()
     machine = read_machine(root)
     devices, why, short = _devices(device)
+    if why is not None and of_links:
+        cli.note(f"{', '.join(of_links)} without effect: no link is loaded, memory between nodes is measured ({why})")
     deadline_s = None if time_budget is None else monotonic() + time_budget
     stop: Callable[[], str | None] = lambda: (  # noqa: E731
         "the time budget is used up" if deadline_s is not None and monotonic() >= deadline_s else None
@@ -71,6 +81,9 @@ def link(
         else:
             setting = partial(_setting, "cpu", short, rounds)
             result = nodes_result(ask, machine, why, setting, told=told, stop=stop)
+        progress.stopped = result.data["stopped"] is not None
+        if not progress.stopped:
+            progress.update(progress.total or 0)
     cli.emit(result, render=lambda screen, data: draw_link(screen, data))
 
 
@@ -84,6 +97,12 @@ def _asked(
     if found[0] < 1:
         raise UsageError("a copy of 0 bytes", where="--size", hint="give 64KiB or more")
     return LinkAsk(target, _nodes(nodes), found, _ways(directions), concurrent, seconds, rounds)
+
+
+def _given(ctx: typer.Context) -> list[str]:
+    """The options of links alone that stand on the line."""
+    sources = {flag: ctx.get_parameter_source(name) for name, flag in _OF_LINKS.items()}
+    return [flag for flag, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
 
 
 def _nodes(text: str) -> tuple[int, ...] | None:

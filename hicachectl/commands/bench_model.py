@@ -79,7 +79,7 @@ def model(
     cli: Context = ctx.obj
     cli.refuse_root("bench model")
     flags = {"run.geometry": geometry, "run.page_tokens": page_tokens, "run.layout": layout, "run.backend": backend}
-    run = effective_config(flags, cli.environ, cli.config_path, profile).run
+    run = cli.took(effective_config(flags, cli.environ, cli.config_path, profile)).run
     kv = preset(run.geometry, run.page_tokens, run.dtype)
     asked_tokens = _lengths(lengths, kv.page_tokens)
     timings = _check_prefill(prefill, prefill_file, prefill_hardware, kv)

@@ -10,7 +10,7 @@ import typer
 
 from hicachectl.commands.bench_options import RoundsOption, TimeBudgetOption
 from hicachectl.context import Context
-from hicachectl.errors import StorageError
+from hicachectl.errors import StorageError, UsageError
 from hicachectl.profiles import profile_names
 
 if TYPE_CHECKING:
@@ -22,12 +22,14 @@ __all__ = ["bench_folder", "store"]
 _RESERVE_BYTES = 256 << 20
 """Left to the rest of the machine."""
 _MOST_AT_ONCE = 1024
+_DEFAULT_BYTES = 128 << 20
+_SMALLER = "give a smaller --size, --batch or --threads"
 
 
 def store(
     ctx: typer.Context,
     path: Annotated[Path | None, typer.Option("--path", help="Folder to measure in; a new one is made below it and removed.", metavar="DIR", show_default="storage_path of the configuration, else the temporary folder")] = None,
-    size: Annotated[str, typer.Option("--size", help="Bytes of pages a round.", metavar="SIZE")] = "128MiB",
+    size: Annotated[str | None, typer.Option("--size", help="Bytes of pages a round, rounded down to whole pages; least: the largest --batch x the most --threads x the bytes of a page.", metavar="SIZE", show_default="128MiB, or the least where that is more")] = None,
     batch: Annotated[str, typer.Option("--batch", help="Pages a call.", metavar="N,...")] = "1,16",
     threads: Annotated[str, typer.Option("--threads", help="Threads that call at a time.", metavar="N,...")] = "1,4",
     fsync: Annotated[bool, typer.Option("--fsync/--no-fsync", help="Measure writes with fsync too.")] = True,
@@ -65,17 +67,16 @@ def store(
     cli: Context = ctx.obj
     cli.refuse_root("bench store")
     flags = {"run.geometry": geometry, "run.page_tokens": page_tokens, "run.layout": layout}
-    run = effective_config(flags, cli.environ, cli.config_path, profile).run
+    run = cli.took(effective_config(flags, cli.environ, cli.config_path, profile)).run
     kv = preset(run.geometry, run.page_tokens, run.dtype)
     cases = _cases(
         parse_counts(batch, where="--batch", most=_MOST_AT_ONCE),
         parse_counts(threads, where="--threads", most=_MOST_AT_ONCE),
     )
-    least = max(case.batch_pages * case.n_threads for case in cases)
-    n_pages = max(least, -(-parse_size(size, where="--size") // kv.page_bytes))
+    n_pages = _pages_a_round(None if size is None else parse_size(size, where="--size"), cases, kv.page_bytes)
     parent, why = bench_folder(path, run)
     space = space_terms(kv.page_bytes, n_pages)
-    require_disk_room(parent, space, "give a smaller --size, or a --path on another disk")
+    require_disk_room(parent, space, f"{_SMALLER}, or a --path on another disk")
     _require_memory(n_pages * kv.page_bytes)
     probe = _probe(cli, parent, run, cases, n_pages, rounds, durable=fsync, time_budget_s=time_budget)
     measures = store_measures(probe)
@@ -115,12 +116,31 @@ def _cases(batches: tuple[int, ...], threads: tuple[int, ...]) -> tuple[StoreCas
     return tuple(StoreCase(pages, n) for n in threads for pages in batches)
 
 
+def _pages_a_round(size_bytes: int | None, cases: tuple[StoreCase, ...], page_bytes: int) -> int:
+    """How many whole pages --size is, of the default where it is None. Raises UsageError where a case has too few of them. Pure."""
+    from hicachectl.units import format_bytes
+
+    most = max(cases, key=lambda case: case.batch_pages * case.n_threads)
+    least = most.batch_pages * most.n_threads
+    if size_bytes is None:
+        return max(least, _DEFAULT_BYTES // page_bytes)
+    if size_bytes < least * page_bytes:
+        least_bytes = least * page_bytes
+        raise UsageError(
+            f"{size_bytes} bytes ({format_bytes(size_bytes)}) a round; least is {most.batch_pages} pages x {most.n_threads} threads x "
+            f"{page_bytes} bytes = {least_bytes} bytes ({format_bytes(least_bytes)})",
+            where="--size", why="every thread needs pages of its own for a call",
+            hint=f"--size {least_bytes}, or fewer --batch, --threads or --page-tokens",
+        )  # fmt: skip
+    return size_bytes // page_bytes
+
+
 def _require_memory(n_bytes: int) -> None:
     from hicachectl.memory_room import host_memory
     from hicachectl.runtime.memory.budget import Ask, ledger
 
     asks = [Ask("pages of a round", n_bytes)]
-    ledger(host_memory(), asks, reserve_bytes=_RESERVE_BYTES).require("give a smaller --size")
+    ledger(host_memory(), asks, reserve_bytes=_RESERVE_BYTES).require(_SMALLER)
 
 
 def _probe(

@@ -30,7 +30,7 @@ from hicachectl.commands.memory_options import (
 from hicachectl.context import Context, read_origin
 from hicachectl.envelope import Diagnostic, Fact, Result, Severity
 from hicachectl.errors import ExitCode, HicacheError, StorageError, UsageError, Vanished
-from hicachectl.interrupt import Terminated, signal_error
+from hicachectl.interrupt import Terminated, heard, stop_error
 from hicachectl.profiles import profile_names
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def command(
     }  # fmt: skip
     cli: Context = ctx.obj
     cli.refuse_root("run")
-    effective = with_measured_prefill(effective_config(flags, cli.environ, cli.config_path, profile))
+    effective = with_measured_prefill(cli.took(effective_config(flags, cli.environ, cli.config_path, profile)))
     unused = effective.unused_workload()
     if unused is not None:
         cli.note(f"note: {unused}")
@@ -291,13 +291,17 @@ def _served(cli: Context, metrics: Metrics | None, port: int | None) -> Iterator
 class _Stopped:
     """Which signal ended the replay early, if one did."""
 
-    exit_code: ExitCode = ExitCode.OK
+    name: str | None = None
+
+    @property
+    def exit_code(self) -> ExitCode:
+        return ExitCode.OK if self.name is None else stop_error(self.name).exit_code
 
     def error(self, report: ReplayReport) -> HicacheError | None:
         """Describe the signal as the failure of a report that is whole and tells of a part of the trace. Pure."""
-        if self.exit_code is ExitCode.OK:
+        if self.name is None:
             return None
-        error = signal_error(KeyboardInterrupt() if self.exit_code is ExitCode.INTERRUPTED else Terminated())
+        error = stop_error(self.name)
         error.what = (
             f"{error.what} after {report.requests} of {report.trace_requests} requests; the report tells of these"
         )
@@ -306,17 +310,18 @@ class _Stopped:
 
 @contextmanager
 def _stop_on_signal(replay: Replay) -> Iterator[_Stopped]:
-    """End the replay after the request in hand on the first SIGINT or SIGTERM, at once on the second."""
+    """End the replay after the request in hand on the first SIGINT, SIGTERM or SIGHUP, at once on the second."""
     stopped = _Stopped()
 
     def handler(number: int, _frame: FrameType | None) -> None:
-        if stopped.exit_code is not ExitCode.OK:
+        name = signal.Signals(number).name
+        if stopped.name is not None:
             replay.abandon()
-            raise KeyboardInterrupt if number == signal.SIGINT else Terminated
-        stopped.exit_code = ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED
+            raise KeyboardInterrupt if number == signal.SIGINT else Terminated(name)
+        stopped.name = name
         replay.stop()
 
-    old = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    old = {number: signal.signal(number, handler) for number in heard(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield stopped
     finally:

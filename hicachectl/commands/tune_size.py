@@ -62,7 +62,7 @@ def size(
     hugetlb_bytes: HugetlbBytes = None,
     threads: Threads = None,
     chunk_bytes: ChunkBytes = None,
-    max_bytes: Annotated[Text, _option("--max-bytes", "Bytes the pool may take at most, such as 64GiB.", _POOL, "SIZE")] = None,
+    max_bytes: Annotated[Text, _option("--max-bytes", "Bytes the pool may take at most, such as 64GiB; with --steps none those of another host.", _POOL, "SIZE")] = None,
     ranks: Annotated[int, _option("--ranks", "TP ranks on this host, for the engines' flags.", _POOL, "N", min=1, show_default=True)] = 1,
     shared: Annotated[bool, typer.Option("--shared", help="The ranks map one pool (MLA).", rich_help_panel=_POOL)] = False,
     concurrency: Annotated[int, _option("--concurrency", "Requests that run at a time and hold their pages in L1.", _POOL, "N", min=0, show_default=True)] = 0,
@@ -70,7 +70,7 @@ def size(
     l3: Annotated[Text, _option("--l3", "A storage tier below: pages, a size such as 4TiB, or infinite.", _POOL, "N|SIZE|infinite")] = None,
     l3_path: Annotated[Path | None, _option("--l3-path", "Make that tier in the steps, in a folder of their own in DIR, removed afterwards.", _POOL, "DIR")] = None,
     points: Annotated[float, _option("--points", "Points of hit rate below the ceiling that are let go.", _POOL, "P", show_default=True)] = 1.0,
-    steps: Annotated[str, _option("--steps", "auto: below, at and twice the size; none: predict only; or sizes such as 8000,16GiB.", _STEPS, "auto|none|LIST", show_default=True)] = "auto",
+    steps: Annotated[str, _option("--steps", "auto: below, at and twice the size; none: predict only, also for a larger host; or sizes such as 8000,16GiB.", _STEPS, "auto|none|LIST", show_default=True)] = "auto",
     time_budget: Annotated[float | None, _option("--time-budget", "No further step after so many seconds.", _STEPS, "S")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the last run, which was killed or stopped.", rich_help_panel=_STEPS)] = False,
     waterfall: Annotated[bool, typer.Option("--waterfall/--no-waterfall", help="Replay three times more: a size again, and what the copies and the memory's pages are worth.", rich_help_panel=_STEPS)] = True,
@@ -78,16 +78,18 @@ def size(
     anyway: Annotated[bool, typer.Option("--anyway", help="Also on a host whose settings differ from what tune set.", rich_help_panel=_STEPS)] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Say how the size was chosen, and what was not used.", rich_help_panel=_OUTPUT)] = False,
     report: Annotated[Path | None, _option("--report", "Write curve, band, steps and choice as one HTML file.", _OUTPUT, "FILE")] = None,
-    write: Annotated[Path, _option("--write", "Where the configuration for run --config goes.", _OUTPUT, "FILE", show_default=True)] = Path("hicache.yaml"),
+    write: Annotated[Path | None, _option("--write", "Where the configuration for run --config goes.", _OUTPUT, "FILE", show_default="hicache.yaml; with --steps none nowhere")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace that file where it is there already.", rich_help_panel=_OUTPUT)] = False,
     state_dir: Annotated[Path | None, _option("--state-dir", "Where runs are recorded.", _OUTPUT, "DIR", show_default="/var/lib/hicachectl as root, else ~/.local/state/hicachectl")] = None,
 ) -> None:  # fmt: skip
     """Find how large the host pool should be: the whole hit-rate curve, a choice, and proof on real pools from small to large.
 
-    Takes memory for its trial pools and gives it back; writes the configuration file and its own record, nothing else.
+    Takes memory for its trial pools and gives it back; writes the configuration file (hicache.yaml, which later commands in this
+    folder read unasked) and its own record, nothing else.
     Chosen is the smallest pool within a point of the unlimited hit rate, cut to the memory there is. A sequential
     write_through replay must hit what the curve says, to the page.
     """
+    from hicachectl.config import LOCAL_FILE
     from hicachectl.run_costs import with_measured_prefill
     from hicachectl.run_plan import effective_config
     from hicachectl.size_config import refuse_existing
@@ -110,12 +112,15 @@ def size(
         "--trace": trace, "--synthetic": synthetic, "--seed": seed, "--limit": limit, "--session-gap": session_gap,
         "--l3-path": l3_path,
     })  # fmt: skip
-    refuse_existing(write, force=force)
+    if write is None and steps != NO_STEPS:
+        write = LOCAL_FILE
+    if write is not None:
+        refuse_existing(write, force=force)
     if report is not None:
         from hicachectl.render.html_report import require_writable
 
         require_writable(report)
-    effective = with_measured_prefill(effective_config(flags, cli.environ, cli.config_path, profile))
+    effective = with_measured_prefill(cli.took(effective_config(flags, cli.environ, cli.config_path, profile)))
     verified = _host_as_tuned(cli, anyway=anyway)
     run: Sizing
     if asked_live is None:
@@ -144,14 +149,16 @@ def size(
     if costs is not None:
         prediction, climbed = run.by_economics(prediction, climbed, costs, journal)
     simulated = run.policies(prediction) if policies and prediction.choice.grows else []
-    run.write_config(write, prediction, climbed, journal.id)
+    if write is not None:
+        run.write_config(write, prediction, climbed, journal.id)
 
     from hicachectl.render.tune_size import draw_size
     from hicachectl.size_data import SizeFound, size_data
 
     found = SizeFound(
-        prediction, climbed, run.plan, run.budget, run.ranks, run.shared, journal.id, str(journal.folder), str(write), verified,
+        prediction, climbed, run.plan, run.budget, run.ranks, run.shared, journal.id, str(journal.folder), None if write is None else str(write), verified,
         tuple(simulated), points, costs, why_no_costs, last_good(prediction, climbed), of_pool, run.attribution(climbed, stages),
+        run.budget_note(prediction),
     )  # fmt: skip
     data, facts = size_data(found)
     findings = size_findings(found.prediction, climbed)

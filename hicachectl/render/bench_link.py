@@ -54,7 +54,7 @@ def _draw_links(screen: Screen, data: Data) -> None:
         screen.paragraph(
             "  EXPECTED  ",
             "up to link arithmetic, from four fifths of the share of it that one H200 reached: 87 % one way, 77 % both ways at once "
-            "(docs/facts.md#h200-link); ! is below; none for copies below 16 MiB, which starting them bounds",
+            "(docs/facts.md#h200-link); ! is below; none for copies below 16 MiB, which starting them bounds, nor where memory is not registered",
         )
     for one in data["accelerators"]:
         if one["own_link_bytes_per_s"] is None:

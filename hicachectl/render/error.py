@@ -13,7 +13,7 @@ from hicachectl.errors import (
     UsageError,
     VerifyMismatch,
 )
-from hicachectl.units import format_count
+from hicachectl.units import format_bytes, format_count
 
 __all__ = ["error_lines"]
 
@@ -42,7 +42,8 @@ def error_lines(error: HicacheError, *, trace: str | None = None) -> list[tuple[
         width = max(len(name) for name, _ in error.terms)
         for name, amount in error.terms:
             number = format_count(amount) if isinstance(amount, int) else f"{amount:.3f}"
-            lines.append((f"         {name:<{width}}  {number:>15}", None))
+            in_units = f"  {format_bytes(amount):>11}" if error.unit == "bytes" and not name.endswith(", pages") else ""
+            lines.append((f"         {name:<{width}}  {number:>15}{in_units}", None))
     if isinstance(error, ApplyFailed):
         for label, items in (("applied", error.applied), ("rolled back", error.rolled_back), ("left", error.left)):
             lines.append((f"         {label:<11}  {', '.join(items) or 'nothing'}", None))

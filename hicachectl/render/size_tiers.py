@@ -8,7 +8,7 @@ from hicachectl.render.table import Column, Table
 from hicachectl.units import format_bytes, format_count, format_seconds
 
 __all__ = [
-    "POLICIES_NOTE", "assumptions", "economics_table", "economics_words", "policies_table", "pool_words", "tiers_words",
+    "POLICIES_NOTE", "assumptions", "columns_words", "economics_table", "economics_words", "policies_table", "pool_words", "tiers_words",
 ]  # fmt: skip
 
 POLICIES_NOTE = (
@@ -32,9 +32,27 @@ def tiers_words(data: dict[str, Any]) -> str:
         size = "without a limit" if tiers["storage_pages"] is None else f"{format_count(tiers['storage_pages'])} pages"
         found.append(
             f"L3, {size}, adds {_percent(choice['storage_hit_rate'])} and would serve {_percent(choice['served_by_storage_anyway'])} "
-            f"of L2's hits anyway, at its cost; reads need {format_count(tiers['bounce_pages'])} host pages to bounce"
+            f"of L2's hits anyway, at its cost; its reads pass through {format_count(tiers['bounce_pages'])} host pages (room to bounce)"
         )
     return "; ".join(found)
+
+
+def columns_words(data: dict[str, Any]) -> str:
+    """Say what the columns of the curve and the words above it mean, and why a column is empty. Pure."""
+    rows = data["curve"]["rows"]
+    words = ["TO CEILING is in points"]
+    if any(row["hit_rate_error"] is not None for row in rows):
+        words.insert(0, "+- is one standard error over sessions, in points")
+    if data["costs"] is None:
+        words.append(f"PAYBACK h is - because {data['costs_reason']}")
+    else:
+        words.append(
+            "PAYBACK h: hours until the size has saved, over the one above it, what making it took; - where it never does"
+        )
+    words.append("D1 counts incomplete last pages too")
+    if len(data["curve"]["growth"]) > 1:
+        words.append("window: how far the plateau moved when the last quarter of the requests was added")
+    return "; ".join(words)
 
 
 def pool_words(data: dict[str, Any]) -> str:

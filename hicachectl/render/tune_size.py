@@ -10,6 +10,7 @@ from hicachectl.render.size_memory import memory_table, pool_cost_words, restore
 from hicachectl.render.size_tiers import (
     POLICIES_NOTE,
     assumptions,
+    columns_words,
     economics_table,
     economics_words,
     policies_table,
@@ -36,8 +37,11 @@ def draw_size(screen: Screen, data: dict[str, Any], *, explain: bool = False) ->
     if data["live"] is not None:
         draw_live(screen, data["live"])
     screen.paragraph("BUDGET  ", _budget(data["budget"]))
+    if data["budget_note"] is not None:
+        screen.paragraph(" note: ", data["budget_note"])
     screen.paragraph("CURVE   ", _curve_words(data["curve"]))
     screen.table(curve_table(data, drawn=screen.tty), indent=" ")
+    screen.paragraph(" note: ", columns_words(data))
     screen.paragraph("TIERS   ", tiers_words(data))
     if data["steps"]:
         screen.table(steps_table(data), indent=" ")
@@ -72,7 +76,13 @@ def draw_size(screen: Screen, data: dict[str, Any], *, explain: bool = False) ->
         screen.table(flags_table(data), indent=" ")
     pages = data["config_host_pages"]
     instead = "" if pages == choice["pages"] else f" with {format_count(pages)} pages, the last good step"
-    screen.paragraph("CONFIG  ", f"{data['config']}{instead}: hicachectl run --config {data['config']}")
+    config = data["config"]
+    screen.paragraph(
+        "CONFIG  ",
+        "not written, as nothing was tried: --write FILE writes one"
+        if config is None
+        else f"{config}{instead}: hicachectl run --config {config}",
+    )
     if explain:
         if data["costs"] is not None:
             screen.table(economics_table(data), indent=" ")
@@ -128,12 +138,11 @@ def steps_table(data: dict[str, Any]) -> Table:
         if trial is None:
             rows.append([f"{index}/{len(data['steps'])}", format_count(step["pages"]), None, _percent(step["predicted_hit_rate"]), None, None, None, None, None, None, f"failed: {step['reason']}"])  # fmt: skip
             continue
-        memory = trial["memory"] or {}
-        huge = memory.get("huge_bytes")
+        huge = None if trial["made"] is None else trial["made"]["huge_share"]
         made = trial["fill_s"] + (trial["register_s"] or 0.0)
         rows.append([
             f"{index}/{len(data['steps'])}", format_count(step["pages"]), format_bytes(trial["n_bytes"]), _percent(step["predicted_hit_rate"]),
-            _percent(step["measured_hit_rate"]), None if huge is None else f"{100 * huge / max(1, trial['n_bytes']):.0f} %", format_seconds(made),
+            _percent(step["measured_hit_rate"]), None if huge is None else f"{int(100 * huge)} %", format_seconds(made),
             None if trial["restore_bytes_per_s"] is None else format_rate(trial["restore_bytes_per_s"]),
             None if trial["restore_p50_s"] is None else format_seconds(trial["restore_p50_s"]),
             None if trial["restore_p99_s"] is None else format_seconds(trial["restore_p99_s"]), state,

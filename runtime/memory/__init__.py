@@ -21,6 +21,7 @@ READING_ORDER: tuple[str, ...] = (
     "placement_modes",
     "populate",
     "verify_pages",
+    "small_pages",
     "register",
     "cuda_registrar",
     "libcudart",

@@ -103,7 +103,13 @@ class Ledger:
             wanted, bound, room = self.hugetlb_wanted_bytes, "free hugetlb memory", self.hugetlb_room_bytes
         raise CapacityError(
             f"the pools need {format_bytes(wanted)}, {bound} is {format_bytes(room)}",
-            terms=(*self.asks, *self.terms, (bound, room)),
+            terms=(
+                *self.asks,
+                ("wanted, the sum of these", wanted),
+                *self.terms,
+                (bound, room),
+            ),
+            unit="bytes",
             why=" + ".join(f"{name} {format_bytes(amount)}" for name, amount in self.asks),
             hint=hint,
         )

@@ -13,7 +13,6 @@ from hicachectl.runtime.memory.kinds import (
     Kind,
     base_page_bytes,
     huge_page_bytes,
-    huge_setting,
 )
 from hicachectl.runtime.memory.live import LiveRegistrations
 from hicachectl.runtime.memory.placement_modes import Placed, PlacementMode
@@ -22,6 +21,7 @@ from hicachectl.runtime.memory.preflight import require_kind, require_mount_room
 from hicachectl.runtime.memory.refusals import limit_words, name_taken, not_obtained, not_populated
 from hicachectl.runtime.memory.register import NoRegistrar, Refusal, Registrar, Registration, register
 from hicachectl.runtime.memory.shared_file import LABEL_BYTES, Standing, label_text, remove_stale
+from hicachectl.runtime.memory.small_pages import no_huge_reason, tail_reason
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.memory.steps import Step, StepState
 from hicachectl.runtime.memory.syscalls import MemoryCalls
@@ -176,11 +176,12 @@ def populate_step(calls: MemoryCalls, got: Obtained, spec: MappingSpec) -> Step:
     return Step("populate", StepState.DONE, text + where, done.unbound, n_bytes=done.n_bytes)
 
 
-def verify_step(calls: MemoryCalls, got: Obtained, spec: MappingSpec) -> Seen:
-    """Look at the pages: how many are there, how many in huge pages, on which nodes."""
+def verify_step(calls: MemoryCalls, got: Obtained, spec: MappingSpec, *, advised: bool = True) -> Seen:
+    """Look at the pages: how many are there, how many in huge pages, on which nodes. `advised`: the kernel took the advice."""
     found = read_resident(calls, spec.kind, got.range.address, got.mapped_bytes)
     sample = sample_nodes(calls, got.range.address, got.mapped_bytes)
     short: list[str] = []
+    tail: str | None = None
     if isinstance(found, str):
         short.append(found)
         words, huge, resident, share = "huge pages not known", 0, None, None
@@ -190,7 +191,10 @@ def verify_step(calls: MemoryCalls, got: Obtained, spec: MappingSpec) -> Seen:
         if found.resident_bytes < got.mapped_bytes:
             short.append(f"{format_bytes(found.resident_bytes)} of {format_bytes(got.mapped_bytes)} are in memory")
         if spec.huge and (share or 0.0) < _ENOUGH_HUGE:
-            short.append(f"{_percent(share)} in huge pages: {huge_setting(calls, spec.kind, spec.path)}")
+            tail = tail_reason(got.mapped_bytes, got.huge_bytes, huge)
+            if tail is None:
+                why_small = no_huge_reason(calls, spec.kind, spec.path, got.huge_bytes, advised=advised)
+                short.append(f"{_percent(share)} in huge pages: {why_small}")
     if sample.reason is not None:
         short.append(f"nodes not known: {sample.reason}")
     elif spec.placed is not None:
@@ -203,7 +207,8 @@ def verify_step(calls: MemoryCalls, got: Obtained, spec: MappingSpec) -> Seen:
     where = ", ".join(f"node {node} {n}" for node, n in sample.by_node.items()) or "none"
     unread = isinstance(found, str) and sample.reason is not None
     state = StepState.REFUSED if unread else StepState.PARTLY if short else StepState.DONE
-    step = Step("verify", state, f"{words}; sampled pages: {where}", "; ".join(short) or None, n_bytes=huge)
+    reasons = short if tail is None else [f"{_percent(share)} in huge pages: {tail}", *short]
+    step = Step("verify", state, f"{words}; sampled pages: {where}", "; ".join(reasons) or None, n_bytes=huge)
     return Seen(step, share, resident, sample.by_node)
 
 

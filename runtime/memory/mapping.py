@@ -177,9 +177,9 @@ def _filled(
         bound = timed.run(lambda: _bound(calls, got, spec), _itself)
         if bound.ok:
             require_room_on_nodes(calls, got.mapped_bytes, spec)
-        timed.run(lambda: advise_step(calls, got, spec), _itself)
+        advice = timed.run(lambda: advise_step(calls, got, spec), _itself)
         timed.run(lambda: populate_step(calls, got, spec), _itself)
-        seen = timed.run(lambda: verify_step(calls, got, spec), lambda seen: seen.step)
+        seen = timed.run(lambda: verify_step(calls, got, spec, advised=advice.ok), lambda seen: seen.step)
         refused: Refusal | None = None
         if not isinstance(registrar, NoRegistrar):
             refused = registrar.prepare()  # what a driver brings up on first use is no part of registering

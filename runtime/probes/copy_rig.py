@@ -24,6 +24,7 @@ from hicachectl.runtime.transfer.backends import Direction, make_backend
 from hicachectl.runtime.transfer.device import DeviceOrder, device_order, no_streams
 from hicachectl.runtime.transfer.engine import Transfer, TransferEngine
 from hicachectl.runtime.transfer.options import StagingOptions
+from hicachectl.runtime.transfer.streams import wait_for_device
 
 __all__ = ["Case", "Rig", "SideStreams", "WrongBytes", "backends_here", "finish", "synchronize"]
 
@@ -175,7 +176,7 @@ def finish(transfer: Transfer) -> None:
 def synchronize(device: torch.device) -> None:
     """Wait for everything on the device."""
     if device.type != "cpu":
-        torch.get_device_module(device).synchronize()
+        wait_for_device(torch.get_device_module(device), device)
 
 
 class SideStreams:

@@ -9,17 +9,17 @@ run back to back (`flows.run_together`); the first run of a case does not count,
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from hicachectl.errors import CapacityError, HicacheError, UsageError
 from hicachectl.runtime.memory.steps import MappingReport
-from hicachectl.runtime.probes.flows import Flow, run_together
+from hicachectl.runtime.probes.flows import Flow, FlowRate, run_together
 from hicachectl.runtime.probes.link_cases import Busy, LinkCase, Scenario
 from hicachectl.runtime.probes.link_math import Expected, LinkTarget, Way, expect
 
-__all__ = ["METHOD", "LinkMemory", "LinkProbe", "LinkRow", "Rig", "run_link_probe"]
+__all__ = ["METHOD", "LinkMemory", "LinkProbe", "LinkRow", "Rig", "link_memory", "run_link_probe"]
 
 METHOD = (
     "copies back to back on a stream of their own a direction, at least two steps ahead; the end of each step by its device event "
@@ -62,6 +62,11 @@ class LinkMemory:
         """Whether it lies on its node, by its policy or by where its pages were seen; always where none is named. Pure."""
         return self.node is None or self.placement is not None or set(self.pages_by_node) == {self.node}
 
+    @property
+    def is_registered(self) -> bool:
+        """Whether the driver knows it: otherwise copies go through buffers of the driver and say nothing of the link. Pure."""
+        return self.registered_with is not None
+
 
 @dataclass(frozen=True, slots=True)
 class LinkRow:
@@ -79,6 +84,8 @@ class LinkRow:
     by_way: dict[Way, tuple[float, ...]] | None = None
     """The samples of each way, where it is both."""
     refused: str | None = None
+    fewer: str | None = None
+    """Why there are fewer samples than asked for."""
 
     @property
     def bytes_per_s(self) -> float | None:
@@ -109,10 +116,10 @@ class LinkProbe:
     stopped: str | None = None
 
     @property
-    def placed_rows(self) -> tuple[LinkRow, ...]:
-        """The rows whose memory is known to lie where it should: only they say something of a node. Pure."""
-        strayed = {(one.address, one.node) for one in self.memory if not one.is_placed}
-        return tuple(row for row in self.rows if (row.target.address, row.node) not in strayed)
+    def sound_rows(self) -> tuple[LinkRow, ...]:
+        """The rows whose memory is known to lie where it should and is registered: only they say something of a link or node. Pure."""
+        unsound = {(one.address, one.node) for one in self.memory if not (one.is_placed and one.is_registered)}
+        return tuple(row for row in self.rows if (row.target.address, row.node) not in unsound)
 
 
 def run_link_probe(
@@ -127,8 +134,8 @@ def run_link_probe(
 ) -> LinkProbe:
     """Run every case `rounds` times for `seconds` behind a run that does not count, and return the rates.
 
-    `told` hears each case before it begins, `under_load` is called once a case while its copies run, `stop` ends the probe
-    before the next case, with its word in the result. A case that lacks memory is refused with its reason and the others go on.
+    `told` hears each case before it begins, `under_load` is called once a case while its copies run, `stop` is asked
+    before each case and each run that counts, and ends the probe with its word in the result. A case that lacks memory is refused with its reason and the others go on.
     Takes memory of host and devices and gives it back; changes nothing of the host. Raises UsageError for no time or rounds, and
     Vanished when a device is gone.
     """
@@ -140,17 +147,22 @@ def run_link_probe(
     memory: dict[tuple[str, int | None], LinkMemory] = {}
     places: frozenset[int | None] = frozenset()
     stopped: str | None = None
+
+    def asked() -> str | None:
+        nonlocal stopped
+        stopped = stopped or stop()
+        return stopped
+
     try:
         for number, case in enumerate(cases):
-            stopped = stop()
-            if stopped is not None:
+            if asked() is not None:
                 break
             told(number, case)
             here = frozenset(one.node for one in case.busy)
             if here != places:
                 rig.release()  # what other nodes held: the memory of one case at a time
                 places = here
-            rows += _measured(case, rig, memory, seconds, rounds, under_load)
+            rows += _measured(case, rig, memory, seconds, rounds, under_load, asked)
     finally:
         rig.release()
     return LinkProbe(tuple(rows), tuple(memory.values()), seconds, rounds, stopped)
@@ -163,29 +175,36 @@ def _measured(
     seconds: float,
     rounds: int,
     under_load: Callable[[LinkCase], None],
+    stop: Callable[[], str | None],
 ) -> list[LinkRow]:
     try:
         flows = [(one, way, _flow(rig, case, one, way)) for one in case.busy for way in one.way.flows]
         for one in case.busy:
             key = (one.target.address, one.node)
             if key not in memory:
-                memory[key] = _memory(one, rig.memory(one.target.device, one.node))
+                memory[key] = link_memory(*key, rig.memory(one.target.device, one.node))
         copies = [flow for _, _, flow in flows]
         run_together(copies, min(_WARM_UP_S, seconds))
-        runs = [run_together(copies, seconds, under_load=lambda: under_load(case))]
-        runs += [run_together(copies, seconds) for _ in range(rounds - 1)]
+        runs: list[tuple[FlowRate, ...]] = []
+        while len(runs) < rounds and stop() is None:
+            look = (lambda: under_load(case)) if not runs else (lambda: None)
+            runs.append(run_together(copies, seconds, under_load=look))
     except CapacityError as error:
-        return [_row(case, one, refused=str(error)) for one in case.rows]
+        return [_row(case, one, memory, refused=str(error)) for one in case.rows]
     except HicacheError as error:
         error.where = error.where or f"{case.scenario.value}, {', '.join(one.target.name for one in case.busy)}"
         raise
+    if not runs:
+        return [_row(case, one, memory, refused=stop()) for one in case.rows]
+    fewer = None if len(runs) == rounds else f"{len(runs)} of {rounds} samples: {stop()}"
     found = []
     for one in case.rows:
         by_way = {
             way: tuple(run[at].bytes_per_s for run in runs) for at, (who, way, _) in enumerate(flows) if who is one
         }
         samples = tuple(sum(parts) for parts in zip(*by_way.values(), strict=True))
-        found.append(_row(case, one, samples, by_way if one.way is Way.BOTH else None))
+        made = _row(case, one, memory, samples, by_way if one.way is Way.BOTH else None)
+        found.append(replace(made, fewer=fewer))
     return found
 
 
@@ -196,6 +215,7 @@ def _flow(rig: Rig, case: LinkCase, one: Busy, way: Way) -> Flow:
 def _row(
     case: LinkCase,
     one: Busy,
+    memory: Mapping[tuple[str, int | None], LinkMemory],
     samples: tuple[float, ...] = (),
     by_way: dict[Way, tuple[float, ...]] | None = None,
     refused: str | None = None,
@@ -203,18 +223,30 @@ def _row(
     others = tuple(other.target.address for other in case.busy if other is not one)
     same = {other.target.address for other in case.busy if other.way is one.way}
     n_busy = len(same & {one.target.address, *one.target.neighbours})
-    expected = expect(one.target, one.way, case.size_bytes, n_busy)
+    expected = _fair(expect(one.target, one.way, case.size_bytes, n_busy), case, memory)
     return LinkRow(
         one.target, one.node, case.scenario, one.way, case.size_bytes, others, expected, samples, by_way, refused
     )
 
 
-def _memory(one: Busy, report: MappingReport) -> LinkMemory:
+def _fair(expected: Expected, case: LinkCase, memory: Mapping[tuple[str, int | None], LinkMemory]) -> Expected:
+    """Take the lower end back where memory of the case is not registered: what is expected was measured with registered memory."""
+    keys = [(one, memory.get((one.target.address, one.node))) for one in case.busy]
+    bare = [
+        f"host memory of {one.target.name} is not registered ({'; '.join(held.reasons) or 'no reason is known'})"
+        for one, held in keys
+        if held is not None and not held.is_registered
+    ]
+    if not bare or expected.low_bytes_per_s is None:
+        return expected
+    return replace(expected, low_bytes_per_s=None, reason=", ".join(bare))
+
+
+def link_memory(address: str, node: int | None, report: MappingReport) -> LinkMemory:
+    """Say what the host memory of an accelerator and node came to be. Pure."""
     reasons = tuple(
         f"{step.name}: {step.reason}"
         for step in report.steps
-        if step.reason is not None and not (step.name == "bind" and one.node is None)
+        if step.reason is not None and not (step.name == "bind" and node is None)
     )
-    return LinkMemory(
-        one.target.address, one.node, report.placement, dict(report.pages_by_node), report.registered_with, reasons
-    )
+    return LinkMemory(address, node, report.placement, dict(report.pages_by_node), report.registered_with, reasons)

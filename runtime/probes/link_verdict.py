@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hicachectl.runtime.probes.link import LinkRow
+from hicachectl.runtime.probes.link import LinkMemory, LinkProbe, LinkRow
 from hicachectl.runtime.probes.link_cases import Scenario
 from hicachectl.runtime.probes.link_math import Way
 from hicachectl.units import format_rate
 
-__all__ = ["LinkVerdict", "judge_rows"]
+__all__ = ["LinkVerdict", "judge_memory", "judge_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,30 @@ def judge_rows(rows: Sequence[LinkRow]) -> tuple[LinkVerdict, ...]:
         shared = [row for row in own if row.scenario in _BESIDE]
         found += _sharing([row for row in shared if row.is_low and (row.way, row.node) in sound], sound)
     return tuple(found)
+
+
+def judge_memory(probe: LinkProbe) -> tuple[LinkVerdict, ...]:
+    """Return a finding for each accelerator of which memory could not be registered. Pure."""
+    targets = {row.target.address: row.target for row in probe.rows}
+    bare: dict[str, list[LinkMemory]] = {}
+    for one in probe.memory:
+        if not one.is_registered:
+            bare.setdefault(one.address, []).append(one)
+    return tuple(
+        LinkVerdict(
+            "HC-LINK-UNREGISTERED",
+            address,
+            f"host memory of {targets[address].name}{_nodes(held)} is not registered: its rates are of copies through the driver's own "
+            f"buffers and say nothing of the link; {'; '.join(dict.fromkeys(reason for one in held for reason in one.reasons))}",
+            f"hicachectl bench pool --device {targets[address].device}: what registers here, and why it does not",
+        )
+        for address, held in bare.items()
+    )
+
+
+def _nodes(held: Sequence[LinkMemory]) -> str:
+    known = [str(one.node) for one in held if one.node is not None]
+    return f" on node {', '.join(known)}" if known else ""
 
 
 def _link_itself(rows: Sequence[LinkRow]) -> list[LinkVerdict]:

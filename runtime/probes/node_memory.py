@@ -47,6 +47,8 @@ class NodeRow:
     reasons: tuple[str, ...] = ()
     """Why threads or memory are not where they should be."""
     refused: str | None = None
+    fewer: str | None = None
+    """Why there are fewer samples than asked for."""
 
     @property
     def bytes_per_s(self) -> float | None:
@@ -69,7 +71,7 @@ def run_node_probe(
     """Measure each node's CPUs (`cpus_of`: those this process may use) against the memory of each node, `rounds` times `seconds`.
 
     Without nodes, as where the kernel tells none, one row of all processors with memory from anywhere. `told` hears each pair before it
-    is measured, `stop` ends early. A pair that lacks memory is refused with its reason. Takes memory and gives it back; binds
+    is measured, `stop` is asked before each pair and each sample, and ends it early. A pair that lacks memory is refused with its reason. Takes memory and gives it back; binds
     only threads and memory of its own. Raises UsageError for no time or rounds.
     """
     if rounds < 1 or seconds <= 0:
@@ -85,7 +87,7 @@ def run_node_probe(
         cpus = [cpu for some in cpus_of.values() for cpu in some] if cpu_node is None else cpus_of[cpu_node]
         n_threads = max(1, min(len(cpus), _MOST_THREADS))
         try:
-            rows.append(_pair(cpu_node, memory_node, n_threads, seconds, rounds, calls, narrow, region_bytes))
+            rows.append(_pair(cpu_node, memory_node, n_threads, seconds, rounds, calls, narrow, region_bytes, stop))
         except CapacityError as error:
             rows.append(NodeRow(cpu_node, memory_node, n_threads, refused=str(error)))
     return tuple(sorted(rows, key=lambda row: (row.cpu_node or 0, row.memory_node or 0)))
@@ -100,6 +102,7 @@ def _pair(
     calls: MemoryCalls | None,
     narrow: Callable[[int], str | None],
     region_bytes: int,
+    stop: Callable[[], str | None],
 ) -> NodeRow:
     placed = None if memory_node is None else Placed(PlacementMode.LOCAL, (memory_node,))
     with map_memory(2 * region_bytes, MappingSpec(placed=placed), calls=calls) as mapping:
@@ -113,9 +116,20 @@ def _pair(
             _CopyThread(to[at * part : (at + 1) * part], fro[at * part : (at + 1) * part], cpu_node, narrow)
             for at in range(n_threads)
         ]
-        samples = [sum(rate.bytes_per_s for rate in run_together(threads, seconds)) for _ in range(rounds + 1)]
+        samples: list[float] = []
+        why = None
+        for _ in range(rounds + 1):  # the first does not count
+            why = stop()
+            if why is not None:
+                break
+            samples.append(sum(rate.bytes_per_s for rate in run_together(threads, seconds)))
+        kept = tuple(samples[1:])
         reasons += sorted({thread.unbound for thread in threads if thread.unbound is not None})
-        return NodeRow(cpu_node, memory_node, n_threads, tuple(samples[1:]), dict(report.pages_by_node), tuple(reasons))
+        return NodeRow(
+            cpu_node, memory_node, n_threads, kept, dict(report.pages_by_node), tuple(reasons),
+            refused=None if kept else why,
+            fewer=None if why is None or not kept else f"{len(kept)} of {rounds} samples: {why}",
+        )  # fmt: skip
 
 
 class _CopyThread:

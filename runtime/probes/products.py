@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
 import torch
+
+from hicachectl.runtime.transfer.device import no_streams
+from hicachectl.runtime.transfer.streams import wait_for_device
 
 __all__ = ["Products"]
 
@@ -21,8 +25,11 @@ class Products:
     def __init__(self, device: torch.device, size: int) -> None:
         self.size = size
         module: Any = None if device.type == "cpu" else torch.get_device_module(device)
-        self._module = module if hasattr(module, "Event") else None
-        self._finish: Callable[[], object] = (lambda: None) if module is None else module.synchronize
+        self._device = device
+        self._module = module if module is not None and no_streams(module) is None else None
+        self._finish: Callable[[], object] = (
+            (lambda: None) if module is None else partial(wait_for_device, module, device)
+        )
         dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
         self._a = torch.randn(size, size, device=device, dtype=dtype)
         self._c = torch.empty_like(self._a)
@@ -47,10 +54,11 @@ class Products:
                 found.append(perf_counter() - began)
             return found
         events = [self._module.Event(enable_timing=True) for _ in range(len(counts) + 1)]
-        events[0].record()
+        stream = self._module.current_stream(self._device)  # the products' own, whichever device is the thread's
+        events[0].record(stream)
         for n, event in zip(counts, events[1:], strict=True):
             self._run(n)
-            event.record()
+            event.record(stream)
         for i in sorted(begin):
             events[i].synchronize()
             begin[i]()

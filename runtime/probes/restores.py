@@ -39,6 +39,7 @@ from hicachectl.runtime.transfer.autotune import autotune
 from hicachectl.runtime.transfer.backends import CopyBackend, make_backend
 from hicachectl.runtime.transfer.device import device_type
 from hicachectl.runtime.transfer.engine import Transfer, TransferEngine
+from hicachectl.runtime.transfer.groups import load_groups
 
 __all__ = ["PathTiming", "RestoreProbe", "run_restore_probe"]
 
@@ -152,7 +153,8 @@ class _Rig:
             )
             self._host_pool = HostPool(geometry, n_pages, layout, mapping=mapping)
             copier, reason = self._backend(backend)
-            self._engine = TransferEngine(self._device_pool, self._host_pool, copier)
+            groups = load_groups(geometry.n_layers, at.type)
+            self._engine = TransferEngine(self._device_pool, self._host_pool, copier, groups)
         except BaseException:
             self.close()
             raise

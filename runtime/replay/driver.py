@@ -44,6 +44,7 @@ from hicachectl.runtime.transfer.autotune import autotune
 from hicachectl.runtime.transfer.backends import CopyBackend, make_backend, prepare_both
 from hicachectl.runtime.transfer.device import device_error, device_type
 from hicachectl.runtime.transfer.engine import TransferEngine
+from hicachectl.runtime.transfer.groups import load_groups
 
 __all__ = ["ComputeSource", "PageMismatch", "Replay", "ReplayConfig", "Stop", "Verify"]
 
@@ -187,7 +188,8 @@ class Replay:
                 self.host_pool = HostPool(geometry, config.host_slots, config.layout, mapping=memory)
                 self.backend = self._make_backend(config)
                 prepare_both(self.backend, self.device_pool, self.host_pool)
-                self.engine = TransferEngine(self.device_pool, self.host_pool, self.backend)
+                groups = load_groups(geometry.n_layers, self.device_pool.device.type)
+                self.engine = TransferEngine(self.device_pool, self.host_pool, self.backend, groups)
             if config.storage_path is not None:
                 spec = ObjectSpec(
                     model=geometry.name,

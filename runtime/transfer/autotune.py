@@ -14,11 +14,12 @@ from statistics import median
 import numpy as np
 import torch
 
-from hicachectl.errors import HicacheError, Unsupported
+from hicachectl.errors import HicacheError, Unsupported, Vanished
 from hicachectl.runtime.layout import Backend, Layout, compatible
 from hicachectl.runtime.memory.device_pool import DevicePool
 from hicachectl.runtime.memory.host_pool import HostPool
 from hicachectl.runtime.transfer.backends import CopyBackend, make_backend
+from hicachectl.runtime.transfer.device import device_error, first_line
 from hicachectl.runtime.transfer.engine import Transfer, TransferEngine
 from hicachectl.runtime.transfer.load import ComputeLoad
 from hicachectl.runtime.transfer.options import StagingOptions
@@ -114,7 +115,7 @@ def autotune(
     """Measure every candidate on these pools and return the choice and its backend.
 
     Overwrites pages of both pools: call it before anything is in them. `measure` is for tests. Raises Unsupported when
-    nothing can run.
+    nothing can run, Vanished when the device is gone: then no other candidate is tried.
     """
     options = options or StagingOptions()
     layout, device = host_pool.layout, device_pool.device
@@ -146,8 +147,11 @@ class _Bench:
                 return self._measure(candidate, engine)
             finally:
                 engine.close()
-        except (HicacheError, RuntimeError) as error:
-            return Measured(candidate, refused=str(error).splitlines()[0])
+        except (HicacheError, RuntimeError) as failed:
+            error = device_error(failed)
+            if isinstance(error, Vanished):  # no candidate can run on it any more
+                raise error from failed
+            return Measured(candidate, refused=first_line(error))
 
     def _measure(self, candidate: Candidate, engine: TransferEngine) -> Measured:
         def load() -> Transfer:

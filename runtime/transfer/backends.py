@@ -57,7 +57,7 @@ class CopyBackend(Protocol):
     kind: Backend
 
     def prepare(self, direction: Direction, device_pool: DevicePool, host_pool: HostPool, n_planes: int) -> None:
-        """Allocate what copies of `n_planes` planes need, so that a one-time allocation is in no bandwidth sample."""
+        """Allocate and compile what copies of `n_planes` planes need, so that nothing done once is in a bandwidth sample."""
 
     def copy(
         self,
@@ -226,4 +226,4 @@ def make_backend(
         return DirectBackend()
     from hicachectl.runtime.transfer.cuda_backends import make_cuda_backend
 
-    return make_cuda_backend(kind, options or StagingOptions())
+    return make_cuda_backend(kind, options or StagingOptions(), device)

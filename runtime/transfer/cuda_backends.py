@@ -17,11 +17,11 @@ from hicachectl.runtime.transfer.uva import UvaBackend
 __all__ = ["make_cuda_backend"]
 
 
-def make_cuda_backend(kind: Backend, options: StagingOptions) -> CopyBackend:
-    """Build `strided`, `batch`, `direct` or `uva` for this process's CUDA. Raises Unsupported or UsageError with the reason."""
+def make_cuda_backend(kind: Backend, options: StagingOptions, device: torch.device) -> CopyBackend:
+    """Build `strided`, `batch`, `direct` or `uva` for a CUDA device of this process. Raises Unsupported or UsageError with the reason."""
     runtime = find_cuda_runtime()
     if kind is Backend.BATCH:
-        _try_batch(runtime)
+        _try_batch(runtime, device)
         return BatchBackend(runtime, torch.cuda)
     if kind is Backend.DIRECT:
         return DirectBackend(runtime, torch.cuda)
@@ -30,11 +30,11 @@ def make_cuda_backend(kind: Backend, options: StagingOptions) -> CopyBackend:
     return make(runtime, mover, torch.cuda, options, allocate=_on_device, allocate_pinned=_pinned)
 
 
-def _try_batch(runtime: CudaRuntime) -> None:
-    """Find out, with 4 bytes, whether the driver can do what the library offers."""
-    stream = new_stream(torch.cuda, torch.device("cuda"))
+def _try_batch(runtime: CudaRuntime, device: torch.device) -> None:
+    """Find out, with 4 bytes on `device`, whether the driver can do what the library offers."""
+    stream = new_stream(torch.cuda, device)
     with torch.cuda.stream(stream):
-        runtime.try_batch(_on_device(4, torch.device("cuda")).data_ptr(), _pinned(4).data_ptr(), stream.cuda_stream)
+        runtime.try_batch(_on_device(4, device).data_ptr(), _pinned(4).data_ptr(), stream.cuda_stream)
         stream.synchronize()
 
 

@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 
 from hicachectl.errors import CapacityError, Unsupported, Vanished
-from hicachectl.runtime.transfer.streams import CurrentStream, StreamModule, new_event, new_stream
+from hicachectl.runtime.transfer.streams import CurrentStream, StreamModule, new_event, new_stream, wait_for_device
 
 __all__ = [
     "AcceleratorOrder",
@@ -23,6 +24,7 @@ __all__ = [
     "device_error",
     "device_order",
     "device_type",
+    "first_line",
     "no_streams",
     "pick_device",
     "usable_accelerators",
@@ -221,14 +223,13 @@ def device_order(device: torch.device, module: Any = None) -> DeviceOrder:
     module = _module(device) if module is None else module
     if no_streams(module) is None:
         return AcceleratorOrder(device, module)
-    synchronize = getattr(module, "synchronize", None)
-    if synchronize is None:
+    if not hasattr(module, "synchronize"):
         raise Unsupported(
             f"transfers cannot be ordered on {device}",
             why=f"{no_streams(module)}, and nothing to wait for the device with",
             hint="use device cpu",
         )
-    return WholeDeviceOrder(synchronize)
+    return WholeDeviceOrder(partial(wait_for_device, module, device))
 
 
 def no_streams(module: Any) -> str | None:
@@ -242,7 +243,7 @@ def device_error(error: Exception) -> Exception:
 
     torch raises AcceleratorError (before 2.8 a RuntimeError) with "CUDA error" for what the device reports afterwards.
     """
-    first = (str(error).splitlines() or [""])[0]
+    first = first_line(error)
     if isinstance(error, torch.OutOfMemoryError):
         return CapacityError(
             "no room on the device for a transfer", terms=(), why=first, hint="give fewer device slots"
@@ -252,6 +253,15 @@ def device_error(error: Exception) -> Exception:
         hint = "the device is of no more use to this process: look at dmesg, then start it again"
         return Vanished("the device failed during a transfer", why=first, hint=hint)
     return error
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of what an error says, or its type where it says nothing. Pure.
+
+    >>> first_line(RuntimeError("one\\ntwo")), first_line(RuntimeError())
+    ('one', 'RuntimeError')
+    """
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +317,6 @@ def _module(device: torch.device) -> Any:
     except RuntimeError as error:
         raise Unsupported(
             f"torch has no module for {device}",
-            why=str(error).splitlines()[0],
+            why=first_line(error),
             hint="import the vendor's torch package",
         ) from error

@@ -7,19 +7,19 @@
     after done            owned by the caller again, whether it worked or not (`error`)
 
 A copy that fails ends its transfer with `error`; the engine goes on. Loads and backups share little on a link, so both
-run at once; a backup that is submitted in steps lets the first layer group of every waiting load go before its next step.
+run at once; before each step of a backup the loads asked for by then have their first layer group submitted.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
 from enum import Enum
 from functools import partial
 from queue import SimpleQueue
-from threading import Condition, Lock, Thread
+from threading import Lock, Thread
 
 import numpy as np
 import torch
@@ -29,16 +29,15 @@ from hicachectl.runtime.layout import Backend
 from hicachectl.runtime.memory.device_pool import DevicePool, require_slots
 from hicachectl.runtime.memory.host_pool import HostPool
 from hicachectl.runtime.memory.slots import Slots
-from hicachectl.runtime.transfer.backends import CopyBackend, Direction, PipelinedBackend, Submitted, Work, begin
-from hicachectl.runtime.transfer.device import DeviceOrder, Point, device_error, device_order
+from hicachectl.runtime.transfer.backends import CopyBackend, Direction, PipelinedBackend, Work, begin
+from hicachectl.runtime.transfer.device import DeviceOrder, device_error, device_order
+from hicachectl.runtime.transfer.progress import LoadsFirst, Progress
+from hicachectl.runtime.transfer.transfer import DirectionCounters, Totals, Transfer
 
 __all__ = ["DirectionCounters", "EngineState", "Transfer", "TransferEngine"]
 
 
-# The last step of a transfer is spun for when it should take no longer than this.
-_SPIN_S = 2e-3
-# Long enough to sleep through: another thread spins.
-_ASLEEP_S = 1.0
+_log = logging.getLogger("hicachectl.runtime")
 
 
 class EngineState(Enum):
@@ -47,188 +46,6 @@ class EngineState(Enum):
     RUNNING = "running"
     CLOSING = "closing"
     CLOSED = "closed"
-
-
-@dataclass(frozen=True, slots=True)
-class DirectionCounters:
-    """Totals of one direction since the start. Bytes, pages and wall_s count only what worked."""
-
-    transfers: int = 0
-    failures: int = 0
-    """Transfers that failed."""
-    failed_pages: int = 0
-    n_pages: int = 0
-    n_bytes: int = 0
-    n_submissions: int = 0
-    n_segments: int = 0
-    wall_s: float = 0.0
-    queued_s: float = 0.0
-    submit_s: float = 0.0
-
-    @property
-    def bytes_per_s(self) -> float | None:
-        """Rate while copying, or None before anything was copied."""
-        return self.n_bytes / self.wall_s if self.wall_s > 0 else None
-
-
-class _Totals:
-    """What `DirectionCounters` are made of; added to by one thread at a time, in little time: the end of a transfer waits."""
-
-    __slots__ = (
-        "failed_pages", "failures", "n_bytes", "n_pages", "n_segments", "n_submissions", "queued_s", "submit_s",
-        "transfers", "wall_s",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.transfers = self.failures = self.failed_pages = 0
-        self.n_pages = self.n_bytes = self.n_submissions = self.n_segments = 0
-        self.wall_s = self.queued_s = self.submit_s = 0.0
-
-    def add(self, transfer: Transfer, error: Exception | None) -> None:
-        self.transfers += 1
-        if error is not None:
-            self.failures += 1
-            self.failed_pages += transfer.n_pages
-            return
-        self.n_pages += transfer.n_pages
-        self.n_bytes += transfer.n_bytes
-        self.n_submissions += transfer.n_submissions
-        self.n_segments += transfer.n_segments
-        self.wall_s += transfer.wall_s
-        self.queued_s += transfer.queued_s
-        self.submit_s += transfer.submit_s
-
-    def counters(self) -> DirectionCounters:
-        return DirectionCounters(**{name: getattr(self, name) for name in self.__slots__})
-
-
-class Transfer:
-    """One set of pages on its way. Written by its submission thread, read by anyone.
-
-    `n_bytes`, `n_segments` and `n_submissions` grow with each layer group; `wall_s` is the time in the copies, `submit_s`
-    the part of it in which the thread submitted, `queued_s` the time before them, all in seconds and set when done.
-    """
-
-    def __init__(
-        self, direction: Direction, device_slots: Slots, host_slots: Slots, mark: object, asked_s: float
-    ) -> None:
-        self.direction = direction
-        self.device_slots = device_slots
-        self.host_slots = host_slots
-        self.error: Exception | None = None
-        self.n_bytes = 0
-        self.n_segments = 0
-        self.n_submissions = 0
-        self.wall_s = 0.0
-        self.queued_s = 0.0
-        self.submit_s = 0.0
-        self._mark = mark
-        self._asked_s = asked_s
-        self._done = False
-        self._ready_layers = 0
-        self._points: list[tuple[int, Point]] = []
-        self._submitted = False
-        self._soon: tuple[Point, Callable[[], None]] | None = None
-        self._n_waiting = 0
-        self._finishing = Lock()  # held by the thread that counts the end: the submission thread or one that waits
-        lock = Lock()
-        # Who waits for the end is not woken by every layer: each wake-up takes the interpreter from the submission thread.
-        self._changed, self._ended = Condition(lock), Condition(lock)
-
-    @property
-    def n_pages(self) -> int:
-        return int(self.device_slots.size)
-
-    @property
-    def done(self) -> bool:
-        """Whether it has ended, well or with `error`."""
-        return self._done
-
-    @property
-    def ok(self) -> bool:
-        """Whether every byte is there."""
-        return self._done and self.error is None
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it has ended and say whether it has; then read `error`."""
-        with self._ended:
-            self._n_waiting += 1
-            try:
-                self._ended.wait_for(lambda: self._done or self._soon is not None, timeout_s)
-            finally:
-                self._n_waiting -= 1
-            soon = self._soon
-            if self._done or soon is None:
-                return self._done
-        # The last bytes take less time than being woken behind them: see them arrive, and count the end on this thread.
-        last, complete = soon
-        try:
-            last.wait(0.0)
-        except RuntimeError:  # the device failed: the submission thread says how
-            with self._ended:
-                return self._ended.wait_for(lambda: self._done, timeout_s)
-        complete()
-        return True
-
-    def wait_layer(self, layer: int, timeout_s: float | None = None) -> bool:
-        """Wait until the bytes of `layer`, in all pages, are there and say whether they are.
-
-        False when the time is over, or when the transfer failed before that layer.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: self._done or self._ready_layers > layer, timeout_s)
-            return self._ready_layers > layer
-
-    def order_layer(self, layer: int, timeout_s: float | None = None) -> bool:
-        """Make the calling thread's current stream wait for the bytes of `layer`, in all pages, and say whether it does.
-
-        The thread itself waits only until the copies of that layer are submitted. False when the time is over, or when
-        the transfer failed before that.
-        """
-
-        def submitted() -> bool:
-            return self._done or self._submitted or (bool(self._points) and self._points[-1][0] > layer)
-
-        with self._changed:
-            self._changed.wait_for(submitted, timeout_s)
-            if self._ready_layers > layer:
-                return True
-            if self._done:
-                return False
-            point = next((point for end, point in self._points if end > layer), None)
-        if point is None:
-            return False
-        point.order()
-        return True
-
-    def _on_its_way(self, end_layer: int, point: Point) -> None:
-        with self._changed:
-            self._points.append((end_layer, point))
-            self._changed.notify_all()
-
-    def _all_submitted(self) -> None:
-        with self._changed:
-            self._submitted = True
-            self._changed.notify_all()
-
-    def _nearly_there(self, last: Point, complete: Callable[[], None]) -> bool:
-        """Let who waits see `last` and call `complete` behind it; say whether someone does."""
-        with self._ended:
-            self._soon = (last, complete)
-            self._ended.notify_all()
-            return self._n_waiting > 0
-
-    def _layers_ready(self, end_layer: int) -> None:
-        with self._changed:
-            self._ready_layers = end_layer
-            self._changed.notify_all()
-
-    def _end(self, error: Exception | None) -> None:
-        with self._changed:
-            self.error = error
-            self._done = True
-            self._changed.notify_all()
-            self._ended.notify_all()
 
 
 class TransferEngine:
@@ -281,12 +98,12 @@ class TransferEngine:
             Direction.LOAD: tuple(groups),
             Direction.BACKUP: (n_layers,),
         }
-        self._loads_first = _LoadsFirst() if isinstance(backend, PipelinedBackend) else None
+        self._loads_first = LoadsFirst(clock) if isinstance(backend, PipelinedBackend) else None
         self._state = EngineState.RUNNING
         self._gate = Lock()  # nothing is queued behind the end mark
         self._drop_queued = False
         self._prepared: set[Direction] = set()
-        self._totals = {direction: _Totals() for direction in Direction}
+        self._totals = {direction: Totals() for direction in Direction}
         self._queues: dict[Direction, SimpleQueue[Transfer | None]] = {d: SimpleQueue() for d in Direction}
         self._orders = {direction: orders(device_pool.device) for direction in Direction}
         self._threads = [
@@ -299,6 +116,11 @@ class TransferEngine:
     @property
     def state(self) -> EngineState:
         return self._state
+
+    @property
+    def layer_groups(self) -> tuple[int, ...]:
+        """The layers of each group of a load; a backend may join some."""
+        return self._groups[Direction.LOAD]
 
     def load(self, host_slots: Slots, device_slots: Slots) -> Transfer:
         """Ask for pages to come up, page i from `host_slots[i]` to `device_slots[i]`; returns at once.
@@ -342,30 +164,40 @@ class TransferEngine:
             )
         require_slots(device_slots, self.device_pool.n_slots, f"{direction.value}, device slots")
         require_slots(host_slots, self.host_pool.n_slots, f"{direction.value}, host slots")
-        mark = self._orders[direction].mark()
-        transfer = Transfer(direction, np.array(device_slots), np.array(host_slots), mark, self._clock())
+        transfer = Transfer(direction, np.array(device_slots), np.array(host_slots), self._clock())
         with self._gate:
             if self._state is not EngineState.RUNNING:
                 raise InvariantBroken(
                     f"{direction.value} on an engine that is {self._state.value}", where="transfer engine"
                 )
+            if transfer.n_pages:
+                transfer._mark = self._orders[direction].mark()
             if direction is Direction.LOAD and self._loads_first is not None:
                 self._loads_first.asked()
             self._queues[direction].put(transfer)
         return transfer
 
     def _serve(self, direction: Direction) -> None:
-        with self._orders[direction].thread():
-            self._serve_on_stream(direction)
+        unusable: Exception | None = None
+        with ExitStack() as on_stream:
+            try:
+                on_stream.enter_context(self._orders[direction].thread())
+            except Exception as failed:  # noqa: BLE001 - a thread's edge: every transfer gets it in `error`
+                unusable = device_error(failed)
+            self._serve_queue(direction, unusable)
 
-    def _serve_on_stream(self, direction: Direction) -> None:
+    def _serve_queue(self, direction: Direction, unusable: Exception | None) -> None:
+        """Copy what is queued, or end it with what makes the device unusable, until the engine is closed."""
         queue = self._queues[direction]
         while (transfer := queue.get()) is not None:
-            error: Exception | None = None
+            error = unusable
             try:
-                if self._drop_queued:
-                    raise InvariantBroken(f"{direction.value} dropped: the engine was closed", where="transfer engine")
-                self._copy(transfer)
+                if error is None:
+                    if self._drop_queued:
+                        raise InvariantBroken(
+                            f"{direction.value} dropped: the engine was closed", where="transfer engine"
+                        )
+                    self._copy(transfer)
             except Exception as failed:  # noqa: BLE001 - a thread's edge: whoever waits gets it in `error`
                 error = device_error(failed)
             if direction is Direction.LOAD and self._loads_first is not None:
@@ -373,28 +205,32 @@ class TransferEngine:
             self._finish(transfer, error)
 
     def _copy(self, transfer: Transfer) -> None:
-        direction, geometry = transfer.direction, self.device_pool.geometry
-        groups = self._groups[direction]
-        if transfer.n_pages and direction not in self._prepared:  # before the clock starts
-            widest = max(groups) * geometry.kind.planes_per_layer
-            self._backend.prepare(direction, self.device_pool, self.host_pool, widest)
-            self._prepared.add(direction)
-        start_s = self._clock()
-        self._say(transfer, "taken")
-        transfer.queued_s = start_s - transfer._asked_s
+        direction = transfer.direction
         if not transfer.n_pages:
-            transfer._layers_ready(geometry.n_layers)
+            transfer.queued_s = self._clock() - transfer._asked_s
+            transfer._layers_ready(self.device_pool.geometry.n_layers)
             return
-        progress = _Progress(transfer, start_s, self._clock)
+        groups = self._groups[direction]
         with self._orders[direction].after(transfer._mark):
+            self._prepare(direction, groups)  # before the clock starts
+            start_s = self._clock()
+            self._say(transfer, "taken")
+            transfer.queued_s = start_s - transfer._asked_s
+            progress = Progress(transfer, start_s, self._clock)
             self._submit(transfer, groups, progress)
-            transfer.submit_s = self._clock() - start_s
+            transfer.submit_s = progress.wall_s
             self._say(transfer, "submitted")
             transfer._all_submitted()
             progress.finish(lambda: self._finish(transfer, None, progress.last_arrived))
             self._say(transfer, "arrived")
 
-    def _submit(self, transfer: Transfer, groups: tuple[int, ...], progress: _Progress) -> None:
+    def _prepare(self, direction: Direction, groups: tuple[int, ...]) -> None:
+        if direction not in self._prepared:
+            widest = max(groups) * self.device_pool.geometry.kind.planes_per_layer
+            self._backend.prepare(direction, self.device_pool, self.host_pool, widest)
+            self._prepared.add(direction)
+
+    def _submit(self, transfer: Transfer, groups: tuple[int, ...], progress: Progress) -> None:
         direction, order = transfer.direction, self._orders[transfer.direction]
         chunk_bytes = self.device_pool.geometry.chunk_bytes
         work = self._begin(
@@ -410,7 +246,7 @@ class TransferEngine:
             before_last = len(work.steps) - 2
             for number, step in enumerate(work.steps):
                 if direction is Direction.BACKUP and self._loads_first is not None:
-                    self._loads_first.let_pass()
+                    progress.let_pass(self._loads_first.let_pass())
                 took = work.copy(step)
                 self._say(transfer, "step")
                 progress.submitted(took, (step.end - step.start) * len(step.planes) * chunk_bytes)
@@ -426,118 +262,20 @@ class TransferEngine:
             work.close()
 
     def _finish(self, transfer: Transfer, error: Exception | None, before: Callable[[], None] = lambda: None) -> None:
-        """Count a transfer and end it, whoever sees its end first; later calls find it done."""
+        """Count a transfer and end it, whoever sees its end first; later calls find it done.
+
+        A waiter may be broken off anywhere in here: whoever comes next does it again.
+        """
         with transfer._finishing:
-            if transfer._done:
+            if not transfer.done:
+                before()
+                self._totals[transfer.direction].add(transfer, error)
+                transfer._end(error)
                 return
-            before()
-            self._totals[transfer.direction].add(transfer, error)
-            transfer._end(error)
+        if error is not None:  # the bytes are there; what failed is behind them
+            self._totals[transfer.direction].add_late_failure()
+            _log.warning("after the end of a %s of %s pages: %s", transfer.direction.value, transfer.n_pages, error)
 
     def _say(self, transfer: Transfer, what: str) -> None:
         if self._watch is not None:
             self._watch(transfer, what)
-
-
-class _Progress:
-    """What of a transfer is on its way, group by group. Used by its submission thread alone."""
-
-    # A link of 50 GB/s; only decides whether to spin or to sleep.
-    _GUESSED_BYTES_PER_S = 5e10
-
-    def __init__(self, transfer: Transfer, start_s: float, clock: Callable[[], float]) -> None:
-        self._transfer = transfer
-        self._start_s, self._clock = start_s, clock
-        self._under_way: deque[tuple[int, Point, Submitted, int]] = deque()
-        self._took, self._n_bytes = Submitted(0, 0), 0
-        self._before_last: Point | None = None
-        self._last_bytes = 0
-
-    def submitted(self, took: Submitted, n_bytes: int) -> None:
-        """Add a step to the group in hand."""
-        self._took = Submitted(self._took.n_submissions + took.n_submissions, self._took.n_segments + took.n_segments)
-        self._n_bytes += n_bytes
-        self._last_bytes = n_bytes
-
-    def mark(self, end_layer: int, point: Point) -> None:
-        """End the group in hand: its bytes are there when `point` is reached."""
-        self._under_way.append((end_layer, point, self._took, self._n_bytes))
-        self._took, self._n_bytes = Submitted(0, 0), 0
-        self._transfer._on_its_way(end_layer, point)
-
-    def look(self) -> None:
-        """Tell of the groups whose bytes are there. Does not wait."""
-        while self._under_way and self._under_way[0][1].reached():
-            self._arrived()
-
-    def nearly(self, point: Point) -> None:
-        """Note the point before the last step."""
-        self._before_last = point
-
-    def finish(self, complete: Callable[[], None]) -> None:
-        """Wait for all groups, asleep, and for the last step spinning, unless one who waits for the transfer does that.
-
-        `complete` counts the last group and ends the transfer; it is called behind the last byte, maybe by two threads.
-        """
-        while len(self._under_way) > 1:
-            _, point, _, n_bytes = self._under_way[0]
-            point.wait(n_bytes / self._GUESSED_BYTES_PER_S)
-            self._arrived()
-        if not self._under_way:
-            complete()
-            return
-        _, point, _, n_bytes = self._under_way[0]
-        if self._before_last is not None:
-            self._before_last.wait((n_bytes - self._last_bytes) / self._GUESSED_BYTES_PER_S)
-            n_bytes = self._last_bytes
-        expected_s = n_bytes / self._GUESSED_BYTES_PER_S
-        if expected_s <= _SPIN_S:
-            expected_s = _ASLEEP_S if self._transfer._nearly_there(point, complete) else 0.0
-        point.wait(expected_s)
-        complete()
-
-    def last_arrived(self) -> None:
-        """Add the last group, if `look` has not."""
-        if self._under_way:
-            self._arrived()
-
-    def _arrived(self) -> None:
-        end_layer, _, took, n_bytes = self._under_way.popleft()
-        transfer = self._transfer
-        transfer.n_submissions += took.n_submissions
-        transfer.n_segments += took.n_segments
-        transfer.n_bytes += n_bytes
-        transfer.wall_s = self._clock() - self._start_s
-        transfer._layers_ready(end_layer)
-
-
-class _LoadsFirst:
-    """Holds a backup back between its steps while loads wait for their first layer group to be submitted.
-
-    From then on the link has work, and a direction's steps cost the other one nothing but the interpreter's time.
-    """
-
-    def __init__(self) -> None:
-        self._waiting = 0
-        self._passed: Transfer | None = None
-        self._changed = Condition(Lock())
-
-    def asked(self) -> None:
-        """Note a load that is queued."""
-        with self._changed:
-            self._waiting += 1
-
-    def under_way(self, load: Transfer) -> None:
-        """Note that a load's first layer group is submitted, or that it has failed; may be told more than once."""
-        if load is self._passed:
-            return
-        self._passed = load
-        with self._changed:
-            self._waiting -= 1
-            self._changed.notify_all()
-
-    def let_pass(self) -> None:
-        """Wait until no load waits."""
-        if self._waiting:
-            with self._changed:
-                self._changed.wait_for(lambda: not self._waiting)

@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 from hicachectl.errors import CapacityError
 from hicachectl.runtime.geometry import KVGeometry
 
-__all__ = ["even_parts", "group_planes", "layer_groups", "merged", "planes_that_fit"]
+__all__ = ["even_parts", "group_planes", "layer_groups", "load_groups", "merged", "planes_that_fit"]
 
 _GROUPS_AFTER_THE_FIRST = 6
 
@@ -34,6 +34,18 @@ def layer_groups(n_layers: int, first: int = 1, others: int | None = None) -> tu
         others = max(1, -(-rest // _GROUPS_AFTER_THE_FIRST))
     whole, left = divmod(rest, others)
     return (first, *(others,) * whole, *((left,) if left else ()))
+
+
+def load_groups(n_layers: int, device_type: str) -> tuple[int, ...]:
+    """Return the layer groups of loads to a type of device: on the processor one, since a copy there leaves nothing to
+    compute with meanwhile. Pure.
+
+    >>> load_groups(78, "cuda")
+    (1, 13, 13, 13, 13, 13, 12)
+    >>> load_groups(78, "cpu")
+    (78,)
+    """
+    return (n_layers,) if device_type == "cpu" else layer_groups(n_layers)
 
 
 def merged(groups: Sequence[int], layer_bytes: int, least_bytes: int) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ import torch
 
 from hicachectl.errors import CapacityError
 from hicachectl.runtime.memory.slots import Slots
+from hicachectl.runtime.transfer.device import first_line
 from hicachectl.runtime.transfer.movers import Mover, Side
 
 __all__ = ["SlotTable", "Staging", "StagingBuffer"]
@@ -35,7 +36,7 @@ class StagingBuffer:
 class Staging:
     """The buffers of a direction. `allocate` makes device memory of so many bytes and raises torch.OutOfMemoryError.
 
-    When the device has no room for `buffer_bytes`, they are halved down to `least_bytes`; `reason` then says so. Raises
+    When the device has no room for `buffer_bytes`, they are halved down to `least_bytes`, in whole words; `reason` then says so. Both are whole words. Raises
     CapacityError below that.
     """
 
@@ -55,7 +56,7 @@ class Staging:
                 memory = [allocate(buffer_bytes) for _ in range(n_buffers)]
                 break
             except torch.OutOfMemoryError as error:
-                why = str(error).splitlines()[0]
+                why = first_line(error)
                 if buffer_bytes <= least_bytes:
                     raise CapacityError(
                         f"no room on the device for {n_buffers} staging buffers of {buffer_bytes} bytes",
@@ -63,7 +64,7 @@ class Staging:
                         why=why,
                         hint="give fewer device slots, or free device memory",
                     ) from error
-                buffer_bytes = max(least_bytes, buffer_bytes // 2)
+                buffer_bytes = max(least_bytes, buffer_bytes // 2 // word.itemsize * word.itemsize)
                 self.reason = f"staging buffers of {buffer_bytes} bytes instead of {asked}: {why}"
         self.buffer_bytes = buffer_bytes
         self.n_bytes = n_buffers * buffer_bytes
@@ -131,6 +132,11 @@ class SlotTable:
         near, far = (Side(words, 0, 1, 0, 0) for words in (self._on_device, self._pinned))
         mover.move(far, near, row_bytes=4, first_page=0, n_pages=n, n_planes=1, n_tokens=1, stream=stream)
         return self._on_device
+
+    def first(self, mover: Mover, copy: Callable[[int, int, int, int], None], stream: int) -> torch.Tensor:
+        """Bring slot 0 to the device as the slots of transfers will be brought there, and return it: before there is one."""
+        self.write(np.zeros(1, dtype=np.int32))
+        return self.send(1, mover, stream) if mover.reads_host else self.upload(1, copy, stream)
 
     def release(self, stream: Any) -> None:
         """Note that everything that reads the slots is on `stream`."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
-__all__ = ["CurrentStream", "StreamModule", "new_event", "new_stream"]
+__all__ = ["CurrentStream", "StreamModule", "new_event", "new_stream", "wait_for_device"]
 
 
 class StreamModule(Protocol):
@@ -66,3 +66,11 @@ def new_event(module: StreamModule, *, sleeping: bool = False) -> Any:
         return module.Event(blocking=sleeping)
     except TypeError:
         return module.Event()
+
+
+def wait_for_device(module: Any, device: torch.device) -> None:
+    """Return when nothing on `device` moves any more; without it, a module waits for the thread's current device."""
+    try:
+        module.synchronize(device)
+    except TypeError:  # a module of a single device, such as torch.mps
+        module.synchronize()

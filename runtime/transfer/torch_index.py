@@ -10,6 +10,7 @@ from hicachectl.runtime.memory.device_pool import DevicePool
 from hicachectl.runtime.memory.host_pool import HostPool
 from hicachectl.runtime.memory.slots import Slots, paired_runs
 from hicachectl.runtime.transfer.backends import Direction, Submitted
+from hicachectl.runtime.transfer.streams import wait_for_device
 
 __all__ = ["TorchIndexBackend"]
 
@@ -107,4 +108,8 @@ def _scatter(target: torch.Tensor, at: PoolMap, rows: torch.Tensor, staging: tor
 
 
 def _finish(on: torch.Tensor) -> None:
-    torch.get_device_module(on.device).current_stream(on.device).synchronize()
+    module = torch.get_device_module(on.device)
+    if hasattr(module, "current_stream"):
+        module.current_stream(on.device).synchronize()
+    else:
+        wait_for_device(module, on.device)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from hicachectl.errors import Unsupported
@@ -18,6 +19,7 @@ from hicachectl.runtime.memory.host_pool import HostPool
 from hicachectl.runtime.memory.slots import Slots
 from hicachectl.runtime.transfer.backends import Direction, Step, Submitted
 from hicachectl.runtime.transfer.cuda_runtime import CudaRuntime
+from hicachectl.runtime.transfer.first_move import first_move, making_kernels
 from hicachectl.runtime.transfer.groups import group_planes
 from hicachectl.runtime.transfer.movers import Mover, Side, word_bytes
 from hicachectl.runtime.transfer.options import StagingOptions
@@ -61,7 +63,7 @@ class UvaBackend:
             _require_registered(host_pool)
             tables = [self._table(device_pool) for _ in range(2)]
             programs = self._options.load_programs if direction is Direction.LOAD else self._options.backup_programs
-            self._lanes[direction] = _Lane(
+            lane = _Lane(
                 direction,
                 device_pool,
                 host_pool,
@@ -72,6 +74,8 @@ class UvaBackend:
                 programs,
                 self._options.few_slots,
             )
+            self._move_first(lane)
+            self._lanes[direction] = lane
 
     def copy(
         self,
@@ -98,6 +102,25 @@ class UvaBackend:
         self.prepare(direction, device_pool, host_pool, device_pool.geometry.n_planes)
         groups = group_planes(device_pool.geometry, layer_groups)
         return _Work(self._lanes[direction], device_slots, host_slots, groups, self._options.buffer_bytes)
+
+    def _move_first(self, lane: _Lane) -> None:
+        """Move a chunk by the kernel of a transfer, between memory of its own, so that no transfer waits for a compilation."""
+        pool, host = lane.device_pool, lane.host_pool.map
+        stream = lane.streams.current_stream(pool.device)
+        fro, to = (self._allocate(pool.geometry.chunk_bytes, pool.device).view(lane.pool_words.dtype) for _ in range(2))
+        slots = [table.write(np.zeros(1, dtype=np.int32)) for table in lane.tables]
+        with making_kernels(lane.mover):
+            first_move(
+                lane.mover,
+                fro,
+                to,
+                source_slots=slots[0],
+                target_slots=slots[1],
+                row_bytes=host.row_bytes,
+                n_tokens=host.rows_a_chunk,
+                stream=stream.cuda_stream,
+            )
+        stream.synchronize()
 
     def _table(self, device_pool: DevicePool) -> SlotTable:
         return SlotTable.of(

@@ -20,6 +20,7 @@ from hicachectl.bench_data import Costs, LineCost, measure, not_answered
 from hicachectl.bench_pool_data import pool_costs, pool_details, pool_measures
 from hicachectl.bench_results import priors_of, read_bench
 from hicachectl.commands import bench_pool
+from hicachectl.data_digest import with_digest
 from hicachectl.envelope import unexplained_nulls
 from hicachectl.errors import ExitCode, UsageError
 from hicachectl.input_file import LARGEST_BYTES
@@ -231,6 +232,8 @@ def test_measured_costs_are_what_the_cost_model_may_start_from(tmp_path: Path) -
 def test_a_later_field_is_passed_over(tmp_path: Path) -> None:
     made = bench_document()
     made["data"]["measures"][0]["later"] = 1
+    if isinstance(made.get("data"), dict):
+        made["data"] = with_digest(made["data"])
     assert read_bench(written(tmp_path, made)).measures[0].p50 == 2.0
 
 
@@ -308,7 +311,7 @@ def test_an_edited_or_cut_result_is_refused_with_the_place(tmp_path: Path) -> No
     twice = json.dumps(bench_document()).replace('"exit_code": 0', '"exit_code": 9, "exit_code": 0', 1)
     for text, words in (
         ("", "no JSON"), ("[]", "the document is a list of 0 values, an object"), ("{", "no JSON"), ("{}", "schema is None"),
-        ("[" * 100_000, "nested too deep"), (twice, "field 'exit_code' is there 2 times: 9 and 0"), ('{"a": NaN}', "NaN is no number"),
+        ("[" * 100_000, "nested too deep"), ("[" * 300 + "]" * 300, "nested too deep"), (twice, "field 'exit_code' is there 2 times: 9 and 0"), ('{"a": NaN}', "NaN is no number"),
         ('{"a": 1' + "0" * 5000 + "}", "no JSON"),
     ):  # fmt: skip
         (tmp_path / "x.json").write_text(text)

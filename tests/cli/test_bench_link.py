@@ -99,6 +99,29 @@ def test_refused_policies_are_told_in_the_document(host: Host) -> None:
     assert by_node[0]["reasons"] == ["bind: policy not applied: EPERM"]
 
 
+def test_memory_that_could_not_be_registered_is_a_finding_and_no_verdict_on_the_link(host: Host) -> None:
+    result = host.link(ask("U2"), lambda flow, batch: 0.28 * host.fair(flow, batch), unregistered=("cuda:4", "cuda:5"))
+    assert codes(result) == [("HC-LINK-UNREGISTERED", X4), ("HC-LINK-UNREGISTERED", X5)]
+    assert all("locked-memory limit" in one.message for one in result.diagnostics)
+    data = document(result)
+    assert all(one["expected"] is None for one in data["measures"])
+    assert not any(case["low"] for case in data["cases"])
+    assert "is not registered" in data["facts"]["/measures/0/expected"]["reason"]
+    assert {one["registered_with"] for one in data["memory"]} == {None}
+
+
+def test_a_budget_that_ends_in_a_case_says_so_at_its_rates(host: Host) -> None:
+    asked: list[None] = []
+
+    def stop() -> str | None:
+        asked.append(None)
+        return "the time budget is used up" if len(asked) > 5 else None
+
+    data = document(host.link(ask("X4", rounds=5), stop=stop))
+    assert data["stopped"] == "the time budget is used up"
+    assert [one["reason"] for one in data["measures"]] == ["4 of 5 samples: the time budget is used up"]
+
+
 def test_a_device_whose_address_is_unknown_is_measured_without_expectation_and_says_why(host: Host) -> None:
     data = document(
         host.link(ask(), devices=[Seen("xpu:0", None, reason="torch tells no address of xpu")], speed=lambda f, b: 1e9)
@@ -191,6 +214,8 @@ def test_an_accelerator_that_is_named_where_there_is_none_is_unsupported(host: H
         (("--node", "4095", "--device", "cpu"), 2, "node 4095 has no memory"),
         (("--device", "mtia"), 5, "torch"),
         (("X0", "--device", "cpu"), 5, "X0 cannot be loaded"),
+        (("--size", "1MiB", "--device", "cpu"), 2, "--size with --device cpu"),
+        (("--direction", "both", "--concurrent", "--device", "cpu"), 2, "--direction, --concurrent with --device cpu"),
         (("--root", "/"), 2, "snapshot"),
     ],
 )
@@ -204,23 +229,39 @@ def test_what_cannot_be_meant_is_refused_with_its_code(line: tuple[str, ...], co
 
 
 def test_without_an_accelerator_it_copies_between_nodes_and_says_so() -> None:
-    ran = call("bench", "link", "--device", "cpu", "--seconds", "0.02", "--rounds", "1", "-o", "json")
+    ran = call("bench", "link", "--device", "cpu", "--seconds", "0.02", "--rounds", "3", "-o", "json")
     assert ran.code == 0, ran.err
     data = ran.json["data"]
     assert data["no_accelerator"] == "--device cpu was given"
     assert data["cases"] == data["accelerators"] == []
     assert len(data["pairs"]) == len(data["measures"]) >= 1
     assert all(pair["bytes_per_s"] > 0 for pair in data["pairs"])
-    shown = call("bench", "link", "--device", "cpu", "--seconds", "0.02", "--rounds", "1")
+    shown = call("bench", "link", "--device", "cpu", "--seconds", "0.02", "--rounds", "3")
     assert "no accelerator: memory between nodes" in shown.out
     assert "No link was measured" in shown.out
+
+
+def test_progress_ends_with_all_of_it_done_and_options_of_links_are_told_to_have_no_effect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def blind() -> Any:
+        raise Unsupported("torch sees no accelerator", why="no driver")
+
+    monkeypatch.setattr("hicachectl.prove_load.see_accelerators", blind)
+    ran = call(
+        "bench", "link", "--size", "1MiB", "--seconds", "0.02", "--rounds", "3", "-o", "json", "--progress", "plain"
+    )
+    assert ran.code == 0, ran.err
+    assert "--size without effect: no link is loaded" in ran.err
+    n = len(ran.json["data"]["pairs"])
+    assert f"{n}/{n} cases 100 %  done in" in ran.err.splitlines()[-1]
 
 
 def test_memory_between_nodes_needs_no_torch(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['torch'] = None\n"
         "from hicachectl.app import main\n"
-        "sys.argv = ['hicachectl', 'bench', 'link', '--seconds', '0.02', '--rounds', '1', '-o', 'json']\n"
+        "sys.argv = ['hicachectl', 'bench', 'link', '--seconds', '0.02', '--rounds', '3', '-o', 'json']\n"
         "main()"
     )
     done = subprocess.run(
@@ -228,6 +269,20 @@ def test_memory_between_nodes_needs_no_torch(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert '"torch cannot be loaded' in done.stdout
+
+
+def test_between_nodes_too_a_budget_is_asked_before_each_sample(host: Host) -> None:
+    asked: list[None] = []
+
+    def stop() -> str | None:
+        asked.append(None)
+        return "no time" if len(asked) > 5 else None  # before the pair, the run that does not count, and three samples
+
+    data = document(
+        nodes_result(ask(seconds=0.02, rounds=30, nodes=(0,)), host.machine, "no driver", setting, stop=stop)
+    )
+    assert [one["reason"] for one in data["measures"]][:1] == ["3 of 30 samples: no time"]
+    assert (len(data["pairs"]), data["stopped"]) == (1, "no time")
 
 
 def test_time_that_is_used_up_is_no_result() -> None:

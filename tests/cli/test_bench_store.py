@@ -12,11 +12,13 @@ import pytest
 from cli_runner import QUIET, call, command_line
 
 from hicachectl.bench_results import priors_of, read_bench
+from hicachectl.commands.bench_store import _pages_a_round
 from hicachectl.disk_room import require_disk_room
-from hicachectl.errors import CapacityError
+from hicachectl.errors import CapacityError, UsageError
 from hicachectl.runtime.cost import Path as CostPath
+from hicachectl.runtime.probes.store_rows import StoreCase
 
-SMALL = ("bench", "store", "--geometry", "tiny-4k", "--page-tokens", "64", "--size", "4KiB", "--threads", "1")
+SMALL = ("bench", "store", "--geometry", "tiny-4k", "--page-tokens", "64", "--size", "8KiB", "--threads", "1")
 
 
 def test_a_result_is_a_file_whose_costs_the_cost_model_may_start_from(tmp_path: Path) -> None:
@@ -38,6 +40,31 @@ def test_a_result_is_a_file_whose_costs_the_cost_model_may_start_from(tmp_path: 
     for name in ("storage_read", "storage_write"):
         cost, pointer = data["costs"][name], f"/costs/{name}"
         assert (cost is None) == (pointer in data["facts"])
+
+
+def test_a_size_below_the_least_is_refused_with_the_arithmetic(tmp_path: Path) -> None:
+    where = tmp_path / "new"
+    ran = call("bench", "store", "--size", "1MB", "--geometry", "qwen3-8b", "--page-tokens", "64", "--path", str(where))
+    assert ran.code == 2
+    words = " ".join(ran.err.split())
+    assert "1000000 bytes (976.6 KiB) a round; least is 16 pages x 4 threads x 9437184 bytes = 603979776 bytes" in words
+    assert "--size 603979776" in words
+    assert not where.exists()
+
+
+def test_the_size_is_what_is_written_at_most_and_the_default_is_never_below_the_least() -> None:
+    cases = (StoreCase(1, 4), StoreCase(16, 4), StoreCase(16, 1))
+    assert _pages_a_round(64 * 100 + 99, cases, 100) == 64
+    with pytest.raises(UsageError, match="least is 16 pages x 4 threads x 100 bytes = 6400 bytes"):
+        _pages_a_round(6399, cases, 100)
+    assert _pages_a_round(None, cases, 9437184) == 64
+    assert _pages_a_round(None, cases, 1 << 20) == 128
+
+
+def test_help_says_the_least_size() -> None:
+    words = " ".join(call("bench", "store", "--help", env={"COLUMNS": "200"}).out.split())
+    assert "least: the largest --batch x the most --threads x the bytes of a page" in words
+    assert "128MiB, or the least where that is more" in words
 
 
 def test_calls_of_one_size_give_no_line_and_say_so(tmp_path: Path) -> None:
@@ -108,7 +135,7 @@ def test_a_folder_that_cannot_be_made_is_named_and_not_ready(tmp_path: Path) -> 
     assert str(tmp_path / "file" / "below") in ran.err
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)])
 def test_a_signal_ends_it_with_its_code_and_leaves_nothing_but_the_files_of_others(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:

@@ -13,6 +13,7 @@ from cli_runner import call
 from small_traces import conversations, write_trace
 
 from hicachectl.bench_data import Costs, LineCost, RecomputeLine
+from hicachectl.data_digest import with_digest
 from hicachectl.errors import UsageError
 from hicachectl.run_costs import read_costs, require_pages, sizing_costs
 from hicachectl.runtime.cost import LinearCost
@@ -31,7 +32,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def written(name: str, kind: str, costs: Costs, **details: Any) -> str:
     """A file as bench writes it, with `details` of its own."""
     document = bench_document(kind, costs)
-    document["data"] |= details
+    document["data"] = with_digest(document["data"] | details)
     Path(name).write_text(json.dumps(document))
     return name
 
@@ -81,6 +82,7 @@ def test_a_command_refuses_costs_of_another_device(command: str, costs: Costs) -
     written("model.json", "model", costs)
     document = json.loads(Path("model.json").read_text())
     document["data"]["setting"]["device"] = "cuda:3"
+    document["data"] = with_digest(document["data"])
     Path("model.json").write_text(json.dumps(document))
     ran = call(*command.split(), "--device", "cpu", "--costs", "model.json")
     assert ran.code == 2

@@ -59,7 +59,7 @@ def test_the_table_of_exit_codes_names_each_once() -> None:
     assert [row.code for row in EXIT_TABLE] == sorted(ExitCode)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)])
 def test_a_signal_from_outside_ends_a_working_command_with_one_document(number: signal.Signals, code: int) -> None:
     program = (
         "import sys, time, typer; sys.path.insert(0, sys.argv[1]); import fakes.fake as f\n"
@@ -83,4 +83,5 @@ def test_a_signal_from_outside_ends_a_working_command_with_one_document(number: 
     ran = Ran(process.returncode, out, err)
     assert ran.code == ran.json["exit_code"] == code
     assert ran.json["schema"] == "hicachectl.fake/1"
+    assert number.name in ran.json["diagnostics"][0]["message"]
     assert "Traceback" not in ran.err

@@ -273,3 +273,54 @@ def test_a_pool_is_not_sized_on_a_host_that_is_no_longer_as_tune_set_it(desk: De
     assert (refused.code, refused.json["data"]) == (3, None)
     assert "--anyway" in refused.err
     assert "differs" in document(desk.call(*line, "--anyway"), "tune-size")["host"]
+
+
+def _small_host(monkeypatch: pytest.MonkeyPatch, available_bytes: int) -> None:
+    """Let the sizing see a host with so much memory left."""
+    from dataclasses import replace
+
+    from hicachectl.tuning.host import memory
+
+    read = memory.read_memory
+
+    def small(root: object) -> object:
+        found = read(root)  # type: ignore[arg-type]
+        return replace(found, available_bytes=replace(found.available_bytes, value=available_bytes))
+
+    monkeypatch.setattr(memory, "read_memory", small)
+
+
+def test_a_prediction_is_also_for_a_larger_host_than_this_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _small_host(monkeypatch, 4096)
+    told = run("--trace", "chats.jsonl", "--force")
+    assert told.code == 10
+    assert "this run's other memory" in told.err
+    assert "--steps none" in told.err
+    data = size("--trace", "chats.jsonl", "--steps", "none")
+    assert data["choice"]["bound"] == "plateau"
+    assert data["curve"]["rows"]
+    assert "predicted for a larger host" in data["budget_note"]
+    assert data["budget"]["can_use_bytes"] == 0
+    other = next(term for term in data["budget"]["terms"] if term["name"] == "this run's other memory")
+    assert other["n_bytes"] > 0
+    assert "L1 on this host" in other["reason"]
+    data = size("--trace", "chats.jsonl", "--steps", "none", "--max-bytes", "400KiB")
+    assert (data["choice"]["bound"], data["choice"]["pages"]) == ("memory", 100)
+    assert "(--max-bytes)" in data["budget_note"]
+
+
+def test_a_prediction_writes_no_configuration_unless_told(tmp_path: Path) -> None:
+    data = size("--trace", "chats.jsonl", "--steps", "none")
+    assert data["config"] is None
+    assert not (tmp_path / "hicache.yaml").exists()
+    assert size("--trace", "chats.jsonl", "--steps", "none", "--write", "own.yaml")["config"] == "own.yaml"
+    assert (tmp_path / "own.yaml").exists()
+
+
+def test_the_screen_says_what_its_columns_mean() -> None:
+    text = " ".join(call(
+        "tune", "size", "--trace", "chats.jsonl", "--geometry", "tiny-4k", "--steps", "none", "--state-dir", "state", "--progress", "none",
+    ).out.split())  # fmt: skip
+    assert "one standard error over sessions" in text
+    assert "PAYBACK h is - because" in text
+    assert "D1 counts incomplete last pages too" in text

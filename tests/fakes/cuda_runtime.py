@@ -94,6 +94,12 @@ class FakeCuda:
             while not reached():
                 assert self._one(), "the streams wait for one another"
 
+    def drain(self) -> None:
+        """Do all that is enqueued, as a device does whether anybody waits or not."""
+        with self._lock:
+            while self._one():
+                pass
+
     def run_some(self) -> None:
         with self._lock:
             for _ in range(self._random.randrange(4)):

@@ -53,11 +53,12 @@ class FakeFlow:
 
 @dataclass
 class FakeRig:
-    """`speed` says how fast; `fails` may raise in any wait; `unbound` are nodes whose policy is refused."""
+    """`speed` says how fast; `fails` may raise in any wait; `unbound` are nodes whose policy is refused, `unregistered` devices whose driver is."""
 
     speed: Speed
     fails: Callable[[FakeFlow], None] | None = None
     unbound: tuple[int, ...] = ()
+    unregistered: tuple[str, ...] = ()
     refuse_memory: Callable[[str, int | None], None] = lambda device, node: None
     held: set[tuple[str, int | None]] = field(default_factory=set)
     batches: list[list[FakeFlow]] = field(default_factory=list)
@@ -86,6 +87,10 @@ class FakeRig:
         )
         placement = None if node is None or refused else f"local on node {node}"
         pages = {0 if node is None or refused else node: 256}
+        if device in self.unregistered:
+            why = "cuMemHostRegister_v2: OUT_OF_MEMORY (2), out of memory; locked-memory limit 64.0 KiB"
+            steps = (bind, Step("register", StepState.REFUSED, "not registered", why))
+            return MappingReport("anonymous", 1, 1, 1, steps, None, None, pages, placement)
         return MappingReport("anonymous", 1, 1, 1, (bind,), None, None, pages, placement, "fake driver", ((0, 1),))
 
     def release(self) -> None:

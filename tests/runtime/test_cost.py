@@ -92,6 +92,30 @@ def test_sizes_that_do_not_vary_scale_the_prior_by_a_moving_average() -> None:
     assert cost.state(Path.HOST_READ).method is FitMethod.SCALED
 
 
+def test_a_first_transfer_with_a_compilation_in_it_does_not_decide_for_good() -> None:
+    cost = fed([(MB, 0.8)])
+    assert cost.predict(MB) == pytest.approx(2e-3)
+    state = cost.state(Path.HOST_READ)
+    assert (state.method, state.n_observed, state.n_window) == (FitMethod.PRIOR, 1, 0)
+    cost.observe(MB, 1e-3)
+    assert cost.predict(MB) == pytest.approx(1e-3)
+    assert cost.state(Path.HOST_READ).n_window == 2
+
+
+def test_a_path_that_is_slow_twice_is_slow() -> None:
+    cost = fed([(MB, 0.8), (MB, 0.6)])
+    assert cost.predict(MB) == pytest.approx(0.6)
+    assert cost.state(Path.HOST_READ).n_window == 2
+
+
+def test_one_stalled_transfer_of_a_size_that_does_not_vary_moves_the_average_by_its_bound_alone() -> None:
+    cost = fed([(MB, 2e-3), (MB, 2.0)])
+    assert cost.predict(MB) == pytest.approx(2e-3 * (0.8 + 0.2 * 4))
+    for _ in range(40):
+        cost.observe(MB, 2.0)
+    assert cost.predict(MB) == pytest.approx(2.0, rel=0.01)
+
+
 def test_after_a_fit_sizes_that_stop_varying_scale_the_fitted_line() -> None:
     truth = LinearCost(5e-4, 3e-10)
     cost = fed([(n * MB, truth.seconds(n * MB)) for n in (1, 10, 50, 100)])
@@ -205,8 +229,8 @@ def test_samples_that_are_not_prefills_cannot_be_fitted() -> None:
 def test_each_path_learns_alone() -> None:
     model = CostModel(RecomputeCost(0, 1e-5, 0))
     before = {path: model.predict(path, MB) for path in Path}
-    model.observe(Path.HOST_READ, MB, 1.0)
-    assert model.predict(Path.HOST_READ, MB) == pytest.approx(1.0)
+    model.observe(Path.HOST_READ, MB, 3e-4)
+    assert model.predict(Path.HOST_READ, MB) == pytest.approx(3e-4)
     assert all(model.predict(path, MB) == before[path] for path in Path if path is not Path.HOST_READ)
     assert [state.path for state in model.state().paths] == [path.value for path in Path]
 

@@ -17,6 +17,7 @@ from hicachectl.runtime.metric_feed import MetricFeed
 from hicachectl.runtime.metrics import Metrics, Sample
 from hicachectl.runtime.reasons import MissReason
 from hicachectl.runtime.tiers import Tier
+from hicachectl.runtime.transfer.backends import Direction
 
 Key = tuple[str, str | None]
 
@@ -162,6 +163,16 @@ def test_failures_of_cache_and_storage_with_one_name_are_added_up(tmp_path: Path
             got = read(metrics)
             assert got["hicache_failures_total", "storage_corrupt"].value == 3
             assert got["hicache_failures_total", "transfer_backup"].value == 1
+
+
+def test_what_failed_behind_the_end_of_a_load_is_a_failure_of_its_own_name() -> None:
+    metrics = Metrics()
+    with SmallCache(6, 7) as small:
+        MetricFeed(metrics, small.cache, small.engine)
+        assert not {label for name, label in read(metrics) if name == "hicache_failures_total"}
+        small.engine._totals[Direction.LOAD].add_late_failure()  # type: ignore[union-attr]
+        for _ in range(2):
+            assert read(metrics)["hicache_failures_total", "transfer_load_late"].value == 1
 
 
 def an_account() -> Account:

@@ -19,6 +19,7 @@ from hicachectl.bench_data import Costs, bench_result
 from hicachectl.bench_link_data import node_details, node_measures, node_reasons
 from hicachectl.render.bench_link import draw_link
 from hicachectl.render.screen import Screen
+from hicachectl.runtime.probes.link_math import Way
 from hicachectl.runtime.probes.node_memory import NODE_METHOD, NodeRow
 
 FOLDER = Path(__file__).parent
@@ -41,6 +42,18 @@ def links() -> dict[str, Any]:
             return host.fair(flow, batch) / slow * (0.3 if flow.size_bytes < 16 * MIB else 1)
 
         return drawn(host.link(ask("U2", nodes=(0, 5), sizes=(MIB, 256 * MIB)), speed, unbound=(0,)))
+
+
+@cache
+def unregistered() -> dict[str, Any]:
+    """Both behind one uplink, the memory of one of them not registered."""
+    with TemporaryDirectory() as folder:
+        host = Host(Path(folder) / "h")
+
+        def speed(flow: FakeFlow, batch: list[FakeFlow]) -> float:
+            return host.fair(flow, batch) * (0.3 if flow.device == "cuda:5" else 1)
+
+        return drawn(host.link(ask("U2", ways=(Way.D2H,)), speed, unregistered=("cuda:5",)))
 
 
 @cache
@@ -69,6 +82,7 @@ DRAWN: dict[str, Callable[[], dict[str, Any]]] = {
     "bench-link": links,
     "bench-link-nodes": nodes,
     "bench-link-unknown": unknown,
+    "bench-link-unregistered": unregistered,
 }
 
 

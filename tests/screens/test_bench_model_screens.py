@@ -101,7 +101,7 @@ def document(name: str) -> dict[str, Any]:
         "model", setting, measures, costs, model_details(found, model, told, "asked for"),
         reasons={**model_reasons(found, model), **no_costs},
     )  # fmt: skip
-    made: dict[str, Any] = {**result.data, "facts": {p: {"reason": f.reason} for p, f in result.facts.items()}}
+    made: dict[str, Any] = result.data
     assert unexplained_nulls(made) == []
     return made
 

@@ -71,7 +71,7 @@ def pool(*, accelerated: bool) -> dict[str, Any]:
     result = bench_result(
         "pool", setting, measures, costs, pool_details(probe, measures), reasons={**pool_reasons(probe), **no_costs}
     )
-    document: dict[str, Any] = {**result.data, "facts": {p: {"reason": f.reason} for p, f in result.facts.items()}}
+    document: dict[str, Any] = result.data
     assert unexplained_nulls(document) == []
     return document
 
@@ -113,7 +113,7 @@ def copy(*, accelerated: bool) -> dict[str, Any]:
     result = bench_result(
         "copy", setting, measures, copy_costs(probe, measures), copy_details(probe), reasons=copy_reasons(probe, measures)
     )  # fmt: skip
-    document: dict[str, Any] = {**result.data, "facts": {p: {"reason": f.reason} for p, f in result.facts.items()}}
+    document: dict[str, Any] = result.data
     assert unexplained_nulls(document) == []
     return document
 

@@ -52,13 +52,14 @@ def budget_of(
     memory: Memory,
     *,
     taken_bytes: int,
+    taken_words: str | None = None,
     max_bytes: int | None = None,
     margin_bytes: int | None = None,
     plan: PoolPlan = PoolPlan(),
 ) -> Budget:
     """Sum up what the pool may take. Pure.
 
-    `taken_bytes` are the run's own other memory (a device pool on the host, key tables); `margin_bytes` stay free (default:
+    `taken_bytes` are the run's own other memory (a device pool on the host, key tables), `taken_words` what of it is what; `margin_bytes` stay free (default:
     5 % of the memory, at least 256 MiB), of the nodes of a placement too. Of what the host has room for each of `plan.copies` pools
     gets its part; `max_bytes` is of one. A term that could not be read does not bind and says why.
     """
@@ -92,7 +93,7 @@ def budget_of(
         Term("hugepages held", memory.hugetlb_bytes.value, memory.hugetlb_bytes.reason),
         Term("room under the cgroup limit", room, memory.cgroup.memory_max_bytes.reason or memory.cgroup.memory_current_bytes.reason),
         Term("locked memory", lock if plan.locked else None, (memory.memlock_bytes.reason or "unlimited") if plan.locked else plan.lock_reason),
-        Term("this run's other memory", taken_bytes),
+        Term("this run's other memory", taken_bytes, taken_words),
         Term("margin", margin),
         Term("--max-bytes", max_bytes, None if max_bytes is not None else "not given"),
     ]  # fmt: skip

@@ -46,7 +46,7 @@ class Rule(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the pool must hold (the longest request and room to bounce), and what the memory allows; None: no limit."""
+    """What the pool must hold (the longest request, and `bounce_pages` that reads from storage pass through on their way up), and what the memory allows; None: no limit."""
 
     longest_pages: int = 0
     bounce_pages: int = 0
@@ -122,14 +122,18 @@ def choose(
         bound, reason = Bound.TOO_SHORT, f"{reason}; the plateau still grows with the trace, so this is a lower bound"
     if pages < limits.least_pages:
         pages = limits.least_pages
-        reason = f"{reason}; raised to the longest request ({limits.longest_pages} pages) and {limits.bounce_pages} to bounce"
+        bounced = f" and {limits.bounce_pages} that reads from storage pass through" if limits.bounce_pages else ""
+        reason = f"{reason}; raised to the longest request ({limits.longest_pages} pages){bounced}"
     most = limits.most_pages
     if most is not None and most < limits.least_pages:
+        bounce = (
+            (("room that reads from storage pass through, pages", limits.bounce_pages),) if limits.bounce_pages else ()
+        )
         raise CapacityError(
             f"the memory holds {most} pages, one request needs {limits.least_pages}",
-            terms=(("longest request, pages", limits.longest_pages), ("room to bounce, pages", limits.bounce_pages),
-                   ("pages the memory holds", most)),
-            hint="free memory, raise --max-bytes, or take a smaller page",
+            terms=(("longest request, pages", limits.longest_pages), *bounce, ("what the memory holds, pages", most)),
+            hint="free memory, raise --max-bytes, give fewer --device-slots or a smaller --geometry; to predict for a larger host: --steps none",
+            unit="bytes",
         )  # fmt: skip
     if most is not None and most < pages:
         lost = 100 * (levels.rate(pages) - levels.rate(most))

@@ -8,7 +8,7 @@ from math import ceil
 
 import numpy as np
 
-from hicachectl.errors import UsageError
+from hicachectl.errors import CapacityError, UsageError
 from hicachectl.runtime.eviction import Eviction
 from hicachectl.runtime.replay.driver import ReplayConfig
 from hicachectl.runtime.replay.request import Trace, TraceInfo
@@ -101,12 +101,15 @@ def predict(
     storage_pages: int | None = 0,
     costs: Costs | None = None,
     steps: tuple[int, ...] | None = None,
+    only_bytes: int | None = None,
+    predict_only: bool = False,
 ) -> Prediction:
     """Read the trace once in the pages of `base` and choose. Takes no pool memory.
 
     `concurrency` requests running at a time hold their pages in L1, which is as much smaller for the others; `exclusive`:
     L2 holds nothing that L1 holds; `storage_pages` of L3 below (None: without a limit) need host pages to read into.
-    `steps` None: half the chosen size, it, and twice it. Raises UsageError as `window_of` does and for more references than can be kept, CapacityError when one request does not fit.
+    `steps` None: half the chosen size, it, and twice it. `predict_only`: nothing is made, so another host may be meant: `only_bytes` is
+    then the limit of memory, else what `budget` allows, and no limit at all where that does not hold one request. Raises UsageError as `window_of` does and for more references than can be kept, CapacityError when one request does not fit.
     """
     geometry = base.geometry
     _require_holdable(info, geometry.page_tokens, base.limit)
@@ -131,10 +134,19 @@ def predict(
         plateau_d1 = max(0, plateau_d1 - levels.device_pages)
     bounce = max(1, concurrency) * _pages(request_tokens, geometry.page_tokens) if storage_pages != 0 else 0
     limits = Limits(longest_pages, bounce, budget.can_use_bytes // geometry.page_bytes)
+    if predict_only:
+        elsewhere = None if limits.least_pages > (limits.most_pages or 0) else limits.most_pages
+        limits = replace(limits, most_pages=elsewhere if only_bytes is None else only_bytes // geometry.page_bytes)
     half = sure.jackknife.rate_error() if sure.jackknife is not None else 0.0
-    choice = choose(
-        levels, geometry.page_bytes, points=points, costs=costs, limits=limits, half_interval=half, too_short=sure.too_short
-    )  # fmt: skip
+    try:
+        choice = choose(
+            levels, geometry.page_bytes, points=points, costs=costs, limits=limits, half_interval=half, too_short=sure.too_short
+        )  # fmt: skip
+    except CapacityError as error:
+        error.terms += tuple((term.name, term.n_bytes) for term in budget.terms if term.n_bytes is not None)
+        error.terms += (("can use", budget.can_use_bytes),)
+        error.why = f"bound by {budget.bound}"
+        raise
     if steps is not None:
         too_large = [size for size in steps if limits.most_pages is not None and size > limits.most_pages]
         if too_large:
@@ -147,7 +159,8 @@ def predict(
         sizes: tuple[int, ...] = tuple(sorted(set(steps)))
     else:
         in_trial = budget.can_use_bytes if budget.trial_bytes is None else budget.trial_bytes
-        sizes = sizes_to_try(choice.host_pages, least=limits.least_pages, most=in_trial // geometry.page_bytes)
+        most = limits.most_pages if predict_only else in_trial // geometry.page_bytes
+        sizes = sizes_to_try(choice.host_pages, least=limits.least_pages, most=most)
     return Prediction(
         curve, sure, levels, limits, choice, sizes, device_pages, longest_pages, window.n_requests, tokens, plateau_d1, busy,
         concurrency, storage_pages, runs, geometry.page_tokens,

@@ -22,6 +22,7 @@ from hicachectl.errors import (
     UsageError,
     Vanished,
 )
+from hicachectl.linux_calls import MADV_HUGEPAGE
 from hicachectl.runtime.memory.faults import Fault, FaultyRegistrar, with_fault
 from hicachectl.runtime.memory.kinds import Kind
 from hicachectl.runtime.memory.live import LiveRegistrations
@@ -251,6 +252,56 @@ def test_small_pages_are_told_with_the_setting_that_governs_them() -> None:
         assert step.state is StepState.PARTLY
         assert step.reason == "0 % in huge pages: transparent_hugepage/shmem_enabled is never"
         assert mapping.report.huge_share == 0.0
+
+
+def test_the_tail_that_no_huge_page_fits_into_is_no_fault_of_a_setting() -> None:
+    class Whole(FakeKernel):  # what a kernel does: whole huge pages alone
+        def _smaps(self, at: int, n_bytes: int) -> str:
+            text = super()._smaps(at, n_bytes)
+            whole = self.populated[at] // (2 * MIB) * 2048
+            return text.replace(f"AnonHugePages: {self.populated[at] >> 10} kB", f"AnonHugePages: {whole} kB")
+
+    with made(Whole(), n_bytes=8704 << 10) as mapping:
+        step = mapping.report.step("verify")
+        assert step is not None
+        assert step.state is StepState.DONE
+        assert step.reason == "94 % in huge pages: the last 512.0 KiB are less than a huge page of 2.0 MiB"
+
+
+def test_a_setting_that_gives_advised_memory_huge_pages_is_no_cause() -> None:
+    kernel = FakeKernel(huge=False)
+    with made(kernel) as mapping:
+        step = mapping.report.step("verify")
+        assert step is not None
+        assert step.reason is not None
+        assert "too few free huge pages" in step.reason
+    kernel.files["/sys/kernel/mm/transparent_hugepage/enabled"] = "always madvise [never]\n"
+    with made(kernel) as mapping:
+        step = mapping.report.step("verify")
+        assert step is not None
+        assert step.reason == "0 % in huge pages: transparent_hugepage/enabled is never"
+
+
+def test_refused_advice_is_named_before_the_setting() -> None:
+    def refuse(call: str) -> None:
+        if call == f"advise {MADV_HUGEPAGE}":
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    with made(FakeKernel(refuse)) as mapping:
+        step = mapping.report.step("verify")
+        assert step is not None
+        assert (
+            step.reason == "0 % in huge pages: MADV_HUGEPAGE was not given, and transparent_hugepage/enabled is madvise"
+        )
+
+
+def test_a_page_size_that_is_off_is_the_cause() -> None:
+    kernel = FakeKernel(huge=False)
+    kernel.files["/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled"] = "always inherit madvise [never]\n"
+    with made(kernel) as mapping:
+        step = mapping.report.step("verify")
+        assert step is not None
+        assert step.reason == "0 % in huge pages: transparent_hugepage/hugepages-2048kB/enabled is never"
 
 
 def test_pages_on_other_nodes_than_asked_are_told() -> None:

@@ -9,10 +9,11 @@ import pytest
 from fakes.link_rig import FakeFlow, FakeRig, Speed
 
 from hicachectl.errors import CapacityError, UsageError, Vanished
+from hicachectl.runtime.memory.steps import MappingReport
 from hicachectl.runtime.probes.link import LinkProbe, LinkRow, run_link_probe
 from hicachectl.runtime.probes.link_cases import LinkCase, Scenario, link_cases, one_to_one
 from hicachectl.runtime.probes.link_math import FAR_BELOW, ONE_WAY_SHARE, LinkTarget, Way, expect
-from hicachectl.runtime.probes.link_verdict import judge_rows
+from hicachectl.runtime.probes.link_verdict import judge_memory, judge_rows
 
 LINK, SIZE, MIB = 63e9, 256 << 20, 1 << 20
 A, B, C = "0000:b7:00.0", "0000:b8:00.0", "0000:21:00.0"
@@ -192,7 +193,33 @@ def test_a_refused_policy_is_told_with_where_the_pages_lie() -> None:
     assert (by_node[0].placement, by_node[0].reasons) == ("local on node 0", ())
     assert (by_node[1].placement, by_node[1].pages_by_node) == (None, {0: 256})
     assert by_node[1].reasons == ("bind: policy not applied: EPERM",)
-    assert {one.node for one in found.placed_rows} == {0}  # what node 1 would give was not measured
+    assert {one.node for one in found.sound_rows} == {0}  # what node 1 would give was not measured
+
+
+def test_copies_of_memory_that_is_not_registered_are_not_held_against_the_link() -> None:
+    slow = lambda flow, batch: 0.28 * fair(flow, batch)  # noqa: E731
+    rig = FakeRig(slow, unregistered=("cuda:0",))
+    found = run_link_probe(cases(), rig, seconds=0.1, rounds=1)
+    own = [one for one in found.rows if one.target.address == A]
+    assert own and not any(one.is_low for one in own)
+    assert all("X0 is not registered (register: cuMemHostRegister_v2" in (one.expected.reason or "") for one in own)
+    assert all(one.expected.math_bytes_per_s is not None for one in own)
+    beside = row(found, B, Scenario.UPLINK, Way.D2H)
+    assert (beside.is_low, "X0 is not registered" in (beside.expected.reason or "")) == (False, True)
+    assert row(found, B, Scenario.ALONE, Way.D2H).is_low  # its own copies are
+    assert A not in {one.target.address for one in found.sound_rows}
+    assert [(one.code, one.subject) for one in judge_memory(found)] == [("HC-LINK-UNREGISTERED", A)]
+    assert A not in {one.subject for one in judge_rows(found.sound_rows)}
+
+
+def test_a_rate_without_registered_memory_is_no_measure_for_another_node() -> None:
+    class HalfRig(FakeRig):
+        def memory(self, device: str, node: int | None) -> MappingReport:
+            self.unregistered = (device,) if node == 0 else ()
+            return super().memory(device, node)
+
+    found = run_link_probe(cases([OTHER]), HalfRig(lambda flow, batch: 0.5 * fair(flow, batch)), seconds=0.1, rounds=1)
+    assert [one.code for one in judge_rows(found.sound_rows)] == ["HC-LINK-SLOW"]  # not that node 0 is the faster one
 
 
 def test_a_lost_device_ends_the_probe_and_all_memory_is_given_back() -> None:
@@ -212,10 +239,35 @@ def test_a_stop_ends_before_the_next_case_and_keeps_the_rows() -> None:
 
     def stop() -> str | None:
         asked.append(None)
-        return "SIGINT" if len(asked) > 3 else None
+        return "SIGINT" if len(asked) > 6 else None  # a case of one round asks twice
 
     found = run_link_probe(cases([OTHER]), FakeRig(fair), seconds=0.1, rounds=1, stop=stop)
     assert (len(found.rows), found.stopped) == (3, "SIGINT")
+
+
+def test_a_stop_in_the_middle_of_a_case_keeps_its_samples_and_says_why_they_are_fewer() -> None:
+    asked: list[None] = []
+
+    def stop() -> str | None:
+        asked.append(None)
+        return "no time" if len(asked) > 3 else None  # before the case, and before each of two rounds
+
+    found = run_link_probe(cases([OTHER])[:1], FakeRig(fair), seconds=0.1, rounds=5, stop=stop)
+    (one,) = found.rows
+    assert (len(one.samples), one.fewer, one.refused) == (2, "2 of 5 samples: no time", None)
+    assert found.stopped == "no time"
+
+
+def test_a_stop_before_the_first_sample_of_a_case_leaves_it_out() -> None:
+    asked: list[None] = []
+
+    def stop() -> str | None:
+        asked.append(None)
+        return "no time" if len(asked) > 1 else None
+
+    found = run_link_probe(cases([OTHER]), FakeRig(fair), seconds=0.1, rounds=5, stop=stop)
+    assert {(one.samples, one.refused) for one in found.rows} == {((), "no time")}
+    assert found.stopped == "no time"
 
 
 def test_what_is_looked_at_under_load_is_looked_at_once_a_case() -> None:

@@ -20,7 +20,7 @@ from hicachectl.runtime.layout import Backend, Layout
 from hicachectl.runtime.memory.device_pool import DevicePool
 from hicachectl.runtime.memory.host_pool import HostPool, slot_boundary_bytes
 from hicachectl.runtime.memory.slots import Slots
-from hicachectl.runtime.transfer.backends import Direction
+from hicachectl.runtime.transfer.backends import Direction, prepare_both
 from hicachectl.runtime.transfer.cuda_runtime import CudaRuntime
 from hicachectl.runtime.transfer.device import AcceleratorOrder
 from hicachectl.runtime.transfer.engine import Transfer, TransferEngine
@@ -121,6 +121,13 @@ class Rig:
         if self.room is not None and n_bytes > self.room:
             raise torch.OutOfMemoryError(f"tried to allocate {n_bytes}")
         return torch.zeros(n_bytes, dtype=torch.uint8)
+
+    def prepare(self) -> None:
+        """Prepare both directions, and forget which calls that took."""
+        prepare_both(self.backend, self.device, self.host)
+        self.cuda.started.clear()
+        self.cuda.pieces.clear()
+        self.mover.programs.clear()
 
     def copy(self, direction: Direction, device_slots: Slots, host_slots: Slots, planes: range) -> Any:
         with self.cuda.stream(self.cuda.Stream()):
@@ -300,10 +307,10 @@ def test_the_slots_of_a_load_go_up_behind_its_first_copies_and_in_no_copy_s_way(
     geometry = KVGeometry("wide", KVKind.GQA, n_layers=3, token_plane_bytes=16 << 10, page_tokens=4)
     options = StagingOptions(1 << 30, least_group_bytes=0, first_pieces=2, few_slots=0)
     rig = Rig(geometry, Layout.PAGE_FIRST_DIRECT, options)
+    rig.prepare()
     with rig.engine([1, 2]) as engine:
         finish(engine.load(some(20, 3, 9, 1, 23, 0, 7), some(0, 1, 2, 3, 4, 5, 6)))
-    tried, *started = rig.cuda.started
-    assert tried[0] == "batch"
+    started = rig.cuda.started
     assert [call for call, _ in started] == [*["batch"] * 3, "move", "move", "batch", "move"]
     copies, kernels = ({stream for call, stream in started if call == name} for name in ("batch", "move"))
     assert len(copies) == len(kernels) == 1
@@ -313,13 +320,12 @@ def test_the_slots_of_a_load_go_up_behind_its_first_copies_and_in_no_copy_s_way(
 def test_a_long_backup_begins_with_a_small_step_that_waits_for_no_upload() -> None:
     geometry = KVGeometry("wide", KVKind.GQA, n_layers=4, token_plane_bytes=16 << 10, page_tokens=16)  # 2 MiB a page
     rig = Rig(geometry, Layout.PAGE_FIRST_DIRECT, StagingOptions(2 * 2 * 9 * geometry.page_bytes, few_slots=8))
+    rig.prepare()
     with rig.engine() as engine:
         backup = finish(engine.backup(some(*range(12)), some(9, 3, 1, 7, 23, 20, 5, 11, 13, 15, 17, 19)))
-    tried, *started = rig.cuda.started
-    assert tried[0] == "batch"
     # Its gather reads the slots in host memory; those of the other go up before its gather, behind the first copy.
-    assert [call for call, _ in started] == ["move", "batch", "move", "move", "batch"]
-    assert rig.cuda.pieces == [1, 8, 4]
+    assert [call for call, _ in rig.cuda.started] == ["move", "batch", "move", "move", "batch"]
+    assert rig.cuda.pieces == [8, 4]
     assert backup.n_bytes == 12 * geometry.page_bytes
 
 
@@ -405,10 +411,153 @@ def test_a_lost_device_ends_the_transfer_with_what_happened_and_later_ones_too(
 
 def test_the_kernel_of_uva_takes_no_more_programs_than_it_is_given() -> None:
     rig = Rig(GEOMETRIES[0], Layout.PAGE_FIRST, StagingOptions(load_programs=3, backup_programs=2), kind=Backend.UVA)
+    rig.prepare()
     for direction, programs in ((Direction.LOAD, 3), (Direction.BACKUP, 2)):
         rig.mover.programs.clear()
         rig.copy(direction, some(0, 1), some(3, 5), range(6))
         assert rig.mover.programs == {programs}
+
+
+@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("few_slots", [0, 64])
+@pytest.mark.parametrize("kind", [Backend.STRIDED, Backend.UVA])
+def test_every_kernel_of_a_transfer_is_made_before_the_first_one_and_no_page_is_touched_by_that(
+    kind: Backend, few_slots: int, layout: Layout
+) -> None:
+    rig = Rig(GEOMETRIES[2], layout, StagingOptions(1 << 20, few_slots=few_slots), kind=kind, kernel=True)
+    made: list[tuple[object, ...]] = []
+    move = rig.mover.move
+
+    def watched(source: Any, target: Any, **counts: Any) -> None:
+        sides = [(side.slots is not None, side.words.dtype) for side in (source, target)]
+        made.append((*sides, counts["row_bytes"]))
+        move(source, target, **counts)
+
+    rig.mover.move = watched  # type: ignore[method-assign]
+    before = rig.pages()
+    rig.prepare()
+    prepared = set(made)
+    made.clear()
+    assert rig.pages() == before
+    slots = np.random.default_rng(0).permutation(N_SLOTS).astype(np.int32)
+    with rig.engine() as engine:
+        finish(engine.load(slots, slots))
+        finish(engine.backup(slots, slots))
+    assert made
+    assert set(made) <= prepared
+
+
+@pytest.mark.parametrize("kind", [Backend.STRIDED, Backend.UVA])
+def test_a_kernel_that_cannot_be_compiled_is_told_when_the_backend_is_prepared(kind: Backend) -> None:
+    rig = Rig(GEOMETRIES[0], Layout.PAGE_FIRST, StagingOptions(1 << 20), kind=kind)
+    rig.mover.fail = RuntimeError("Failed to find C compiler")
+    with pytest.raises(Unsupported, match="kernel of copies cannot be made here") as caught:
+        rig.prepare()
+    assert "RuntimeError: Failed to find C compiler" in (caught.value.why or "")
+    rig.mover.fail = RuntimeError("CUDA error: unspecified launch failure")
+    with pytest.raises(Vanished):
+        rig.prepare()
+
+
+class FailFrom(dict[str, int]):
+    """Error codes of a fake's calls: 0 for the first `n_good` copies of any name, then 1."""
+
+    def __init__(self, n_good: int) -> None:
+        super().__init__()
+        self.left = n_good
+
+    def get(self, name: str, default: Any = 0) -> Any:
+        self.left -= 1
+        return 0 if self.left >= 0 else 1
+
+
+@pytest.mark.parametrize("direction", Direction)
+@pytest.mark.parametrize("kind", [Backend.STRIDED, Backend.DIRECT], ids=lambda kind: kind.value)
+def test_when_a_transfer_has_failed_nothing_of_it_moves_any_more_and_no_other_slot_has_changed(
+    kind: Backend, direction: Direction
+) -> None:
+    geometry = GEOMETRIES[0]
+    host_slots, device_slots = some(*range(3, 11)), some(20, 4, 0, 13, 2, 9, 17, 6)
+    for seed in range(12):
+        rig = Rig(
+            geometry, Layout.PAGE_FIRST_DIRECT, StagingOptions(2 * 2 * 2 * geometry.page_bytes), seed=seed, kind=kind
+        )
+        on_device, on_host = rig.pages()
+        rig.prepare()
+        rig.cuda.fail = FailFrom(1 + seed % 3)
+        with rig.engine() as engine:
+            ask = (host_slots, device_slots) if direction is Direction.LOAD else (device_slots, host_slots)
+            failed = (engine.load if direction is Direction.LOAD else engine.backup)(*ask)
+            assert failed.wait(LONG_S)
+            assert failed.error is not None
+            then = rig.pages()
+            rig.cuda.drain()
+            assert rig.pages() == then
+        to_device = set(device_slots.tolist()) if direction is Direction.LOAD else set()
+        to_host = set(host_slots.tolist()) if direction is Direction.BACKUP else set()
+        assert {slot for slot in on_device if then[0][slot] != on_device[slot]} <= to_device
+        assert {slot for slot in on_host if then[1][slot] != on_host[slot]} <= to_host
+
+
+def steps_moved(rig: Rig, direction: Direction, groups: list[int], n_pages: int) -> list[tuple[int, int, int | None]]:
+    """Move pages that lie in a row on the host; return first page, pages and programs of every kernel's step."""
+    rig.prepare()
+    found = []
+    move = rig.mover.move
+
+    def watched(source: Any, target: Any, **counts: Any) -> None:
+        if "programs" in counts:
+            found.append((counts["first_page"], counts["n_pages"], counts["programs"]))
+        move(source, target, **counts)
+
+    rig.mover.move = watched  # type: ignore[method-assign]
+    run = np.arange(n_pages, dtype=np.int32)
+    with rig.engine(groups) as engine:
+        finish((engine.load if direction is Direction.LOAD else engine.backup)(run, run))
+    return found
+
+
+def test_steps_that_something_waits_for_have_the_more_programs() -> None:
+    geometry, most, few = GEOMETRIES[0], 7, 3
+    options = StagingOptions(
+        2 * 2 * 4 * geometry.chunk_bytes, least_group_bytes=0, scatter_programs=most, beside_programs=few
+    )
+    by_layer = [(0, 2), (2, 2), (4, 2)] * 3
+    by_planes = [(page, 1) for page in range(6)] * 2  # backups have no layer groups: three planes, then three
+    for direction, shapes, wanted in (
+        (Direction.LOAD, by_layer, [most] * 3 + [few] * 4 + [most] * 2),  # the first layer, and the end
+        (Direction.BACKUP, by_planes, [most] * 2 + [few] * 10),  # the link waits for the first gathers
+    ):
+        rig = Rig(geometry, Layout.LAYER_FIRST, options)
+        found = steps_moved(rig, direction, [1, 1, 1], 6)
+        assert [step[:2] for step in found] == shapes
+        assert [step[2] for step in found] == wanted
+
+
+@pytest.mark.parametrize(
+    ("direction", "groups", "n_pages", "wanted"),
+    [
+        (Direction.LOAD, [4], 9, [(0, 9)]),
+        (Direction.LOAD, [4], 20, [(0, 8), (8, 8), (16, 4)]),  # 8 MiB at the end, what is before it in equal parts
+        (Direction.LOAD, [2, 2], 20, [(0, 10), (10, 10), (0, 12), (12, 8)]),  # of the last layers alone
+        (Direction.BACKUP, [4], 9, [(0, 9)]),
+        (Direction.BACKUP, [4], 20, [(0, 8), (8, 6), (14, 6)]),  # 16 MiB at the beginning
+    ],
+)
+def test_a_long_load_ends_and_a_long_backup_begins_with_a_small_step(
+    direction: Direction, groups: list[int], n_pages: int, wanted: list[tuple[int, int]]
+) -> None:
+    geometry = KVGeometry("wide", KVKind.GQA, n_layers=4, token_plane_bytes=16 << 10, page_tokens=16)  # 2 MiB a page
+    rig = Rig(geometry, Layout.PAGE_FIRST_DIRECT, StagingOptions(2 * 2 * 9 * geometry.page_bytes, least_group_bytes=0))
+    assert [step[:2] for step in steps_moved(rig, direction, groups, n_pages)] == wanted
+
+
+def test_smaller_staging_is_made_of_whole_words() -> None:
+    geometry = KVGeometry("wide", KVKind.GQA, n_layers=2, token_plane_bytes=64 << 10, page_tokens=4)
+    rig = Rig(geometry, Layout.PAGE_FIRST_DIRECT, StagingOptions(100_000_000), room=1_600_000)  # 25 MB / 16 is odd
+    with rig.engine() as engine:
+        finish(engine.load(some(1, 2), some(3, 4)))
+    assert rig.backend.staging_bytes == 2 * 1_562_496
 
 
 def test_a_layer_can_be_ordered_before_the_callers_own_stream_goes_on() -> None:

@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hicachectl.errors import Unsupported
+from hicachectl.errors import Unsupported, Vanished
 from hicachectl.runtime.geometry import preset
 from hicachectl.runtime.layout import Backend, Layout, compatible
 from hicachectl.runtime.memory.device_pool import DevicePool
 from hicachectl.runtime.memory.host_pool import HostPool
-from hicachectl.runtime.transfer.autotune import Candidate, Measured, autotune, candidates, choose
+from hicachectl.runtime.transfer.autotune import Candidate, Measured, _Bench, autotune, candidates, choose
 
 STRIDED, BATCH, UVA = Candidate(Backend.STRIDED, "triton"), Candidate(Backend.BATCH), Candidate(Backend.UVA)
 
@@ -74,3 +74,33 @@ def test_a_candidate_that_fails_is_refused_with_its_reason_and_the_next_is_taken
     choice, backend = autotune(*pools, measure=measure)
     assert backend.kind is Backend.TORCH
     assert np.array([one.refused for one in choice.measured]).tolist() == ["broken", None]
+
+
+@pytest.mark.parametrize(
+    "lost", [Vanished("the device failed", why="719"), RuntimeError("CUDA error: unspecified launch failure")]
+)
+def test_a_device_that_is_gone_ends_it_before_another_candidate_is_tried(
+    monkeypatch: pytest.MonkeyPatch, lost: Exception
+) -> None:
+    tried: list[Candidate] = []
+
+    def gone(self: object, candidate: Candidate, engine: object) -> Measured:
+        tried.append(candidate)
+        raise lost
+
+    monkeypatch.setattr(_Bench, "_measure", gone)
+    geometry = preset("tiny-4k", 4)
+    with pytest.raises(Vanished):
+        autotune(DevicePool(geometry, 8), HostPool(geometry, 6, Layout.PAGE_FIRST))
+    assert len(tried) == 1
+
+
+def test_an_error_without_words_is_told_by_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: object, candidate: Candidate, engine: object) -> Measured:
+        raise RuntimeError
+
+    monkeypatch.setattr(_Bench, "_measure", broken)
+    geometry = preset("tiny-4k", 4)
+    with pytest.raises(Unsupported, match="no copy backend") as caught:
+        autotune(DevicePool(geometry, 8), HostPool(geometry, 6, Layout.PAGE_FIRST))
+    assert caught.value.why == "cpu: RuntimeError; torch: RuntimeError"

@@ -8,6 +8,7 @@ import torch
 from fakes.cuda_runtime import FakeCuda
 
 from hicachectl.errors import Unsupported
+from hicachectl.runtime.transfer import torch_index
 from hicachectl.runtime.transfer.device import (
     AcceleratorOrder,
     CpuOrder,
@@ -55,6 +56,24 @@ def test_a_device_without_streams_is_waited_for_as_a_whole() -> None:
         waits.append("copy")
         assert order.point().reached()
     assert waits == ["device", "copy", "device", "device"]
+
+
+def test_it_is_that_device_that_is_waited_for() -> None:
+    waits: list[object] = []
+    device = torch.device("cuda", 1)
+    order = device_order(device, SimpleNamespace(synchronize=lambda device=None: waits.append(device)))
+    with order.thread(), order.after(order.mark()):
+        order.point()
+    assert waits == [device] * 3
+
+
+def test_the_torch_backend_waits_for_a_device_without_streams_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[object] = []
+    module = SimpleNamespace(synchronize=lambda device=None: waits.append(device))
+    monkeypatch.setattr(torch, "get_device_module", lambda device: module)
+    on = torch.empty(1, device="meta")
+    torch_index._finish(on)
+    assert waits == [on.device]
 
 
 def test_a_device_that_cannot_be_waited_for_is_refused() -> None:

@@ -5,8 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hicachectl.errors import CapacityError, UsageError
-from hicachectl.runtime.transfer.groups import even_parts, layer_groups, merged, planes_that_fit
+from hicachectl.runtime.transfer.groups import even_parts, layer_groups, load_groups, merged, planes_that_fit
 from hicachectl.runtime.transfer.options import StagingOptions
+
+
+@pytest.mark.parametrize("device_type", ["cuda", "xpu", "privateuseone"])
+def test_loads_have_an_early_first_layer_on_every_accelerator_and_are_whole_on_the_processor(device_type: str) -> None:
+    assert load_groups(78, device_type) == layer_groups(78)
+    assert load_groups(78, "cpu") == (78,)
 
 
 @given(st.integers(1, 200), st.integers(1, 10), st.integers(1, 50))

@@ -127,8 +127,8 @@ def test_too_little_memory_binds_and_says_what_it_costs() -> None:
         choose(levels(), MIB, limits=Limits(longest_pages=20, bounce_pages=5, most_pages=24))
     assert dict(caught.value.terms) == {
         "longest request, pages": 20,
-        "room to bounce, pages": 5,
-        "pages the memory holds": 24,
+        "room that reads from storage pass through, pages": 5,
+        "what the memory holds, pages": 24,
     }
 
 
