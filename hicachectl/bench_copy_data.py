@@ -20,6 +20,7 @@ __all__ = [
     "copy_headline",
     "copy_measures",
     "copy_reasons",
+    "is_best",
     "method_words",
     "subject",
 ]
@@ -138,7 +139,7 @@ def copy_details(probe: CopyProbe) -> dict[str, Any]:
                 "subject": subject(row),
                 "layout": row.layout.value,
                 "backend": row.backend.value,
-                "best": best.get(row.layout) is row.backend,
+                "best": best.get(row.layout) is row.backend and is_best(row, probe.rows),
                 "refused": row.refused,
                 "cut": row.cut,
                 "staging_bytes": row.staging_bytes,
@@ -161,6 +162,21 @@ def copy_details(probe: CopyProbe) -> dict[str, Any]:
             for line in probe.lines
         ],
     }
+
+
+def is_best(row: CopyRow, rows: Sequence[CopyRow]) -> bool:
+    """Whether a chosen row may be called best: its own times are an answer, and no other that is one is faster both ways."""
+    walls = {one.backend: _walls(one) for one in rows if one.layout is row.layout}
+    mine = walls[row.backend]
+    others = [theirs for backend, theirs in walls.items() if theirs and backend is not row.backend]
+    return bool(mine) and not any(all(a < b for a, b in zip(theirs, mine, strict=True)) for theirs in others)
+
+
+def _walls(row: CopyRow) -> list[float]:
+    """Median seconds each way; empty where a way was not measured or is no answer."""
+    ways = [measure(subject(row), "wall_s", moved.wall_s) for moved in (row.load, row.backup) if moved is not None]
+    found = [one.p50 for one in ways if one.p50 is not None and not one.noisy]
+    return found if len(found) == 2 else []
 
 
 def _of_row(probe: CopyProbe, row: CopyRow, *, accelerated: bool) -> list[Measure]:

@@ -3,6 +3,7 @@
     data.setting    method in words, device, driver, kernel, torch, rounds
     data.measures   one number each: its samples, their median and spread, the range expected and where that is from
     data.costs      what profiles, the cost model and sizing take from it; null with the reason where it was not measured
+    data.no_answer  subjects of HC-NO-ANSWER: their rows are marked on the screen
     data.data_digest  of all the rest: a value changed by accident is refused (`data_digest.py`)
 
 `bench_results.py` reads such a document back from a file. Pure.
@@ -30,6 +31,7 @@ __all__ = [
     "Setting",
     "bench_result",
     "measure",
+    "missing_costs",
     "not_answered",
     "spread_of",
 ]
@@ -215,9 +217,12 @@ def bench_result(
         "setting": {name: value for name, value in plain(setting).items() if name != "reasons"},
         "measures": plain(tuple(measures)),
         "costs": plain(costs),
+        "no_answer": list(
+            dict.fromkeys(one.subject for one in diagnostics if one.code == "HC-NO-ANSWER" and one.subject)
+        ),
         **plain(details),
     }
-    why = {**_REASONS, **{f"/costs/{name}": f"bench {kind} does not measure it" for name in data["costs"]}}
+    why = {**_REASONS, **{f"/costs/{name}": f"bench {kind} {_NOT_MEASURED}" for name in data["costs"]}}
     why |= {f"/setting/{name}": reason for name, reason in setting.reasons.items()}
     why |= dict(reasons or {})
     facts = {p: Fact(reason=why.get(p) or why.get(p.rpartition("/")[2], "not known")) for p in unexplained_nulls(data)}
@@ -227,6 +232,16 @@ def bench_result(
     )  # fmt: skip
 
 
+def missing_costs(data: Mapping[str, Any]) -> dict[str, str]:
+    """Return why each cost that this kind of benchmark measures is null, by its name. Pure."""
+    facts = data.get("facts", {})
+    found = {
+        name: facts.get(f"/costs/{name}", {}).get("reason") for name, cost in data["costs"].items() if cost is None
+    }
+    return {name: why for name, why in found.items() if why and not why.endswith(_NOT_MEASURED)}
+
+
+_NOT_MEASURED = "does not measure it"
 _REASONS = {
     "p50": "no samples",
     "spread": "fewer than two samples",

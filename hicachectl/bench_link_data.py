@@ -160,6 +160,7 @@ def node_details(
                 "memory_node": row.memory_node,
                 "distance": distances.get((-1 if row.cpu_node is None else row.cpu_node, -1 if row.memory_node is None else row.memory_node)),
                 "threads": row.n_threads,
+                "region_bytes": row.region_bytes,
                 "bytes_per_s": row.bytes_per_s,
                 "pages_by_node": {str(node): n for node, n in (row.pages_by_node or {}).items()},
                 "reasons": list(row.reasons),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hicachectl.bench_break_even import is_made_up
 from hicachectl.bench_costs import line_cost, transfers_of, why_no_line
 from hicachectl.bench_data import Costs, LineCost, Measure, RecomputeLine, measure
 from hicachectl.envelope import plain
@@ -20,8 +21,6 @@ __all__ = [
     "model_of", "model_reasons",
 ]  # fmt: skip
 
-_MADE_UP = "tiny-"
-"""Geometry presets that no model has."""
 SAVED_AT = (1024, 4096, 16384, 32768)
 """Lengths in tokens whose savings are shown."""
 _METHOD = (
@@ -153,7 +152,7 @@ def model_costs(
             reasons[f"/costs/{path.value}"] = why
     prefill, recompute = model.prefill, None
     no_answer = why_no_line(_prefills(measures, prefill))
-    if prefill is not None and prefill.measured and geometry_name.startswith(_MADE_UP):
+    if prefill is not None and prefill.measured and is_made_up(geometry_name):
         reasons["/costs/recompute"] = (
             f"{geometry_name} is no model: its pages are small for demonstrations, and no prefill is its own"
         )

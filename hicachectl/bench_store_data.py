@@ -165,6 +165,8 @@ def _line(probe: StoreProbe, measures: Sequence[Measure], op: StoreOp) -> tuple[
         unsure = rates[subject_of(first.case, op)].why_no_answer
         return None, f"the samples of {op.value} by one thread are no answer: {unsure}"
     transfers = [(one.n_pages * probe.page_bytes, one.seconds) for row in calm for calls in row.calls for one in calls]
+    if len({n_bytes for n_bytes, _ in transfers}) == 1:
+        return None, f"{op.value} by one thread: calls of one size, a line needs two --batch sizes (and --threads 1)"
     cost, why = line_cost(transfers)
     return cost, None if why is None else f"{op.value} by one thread: {why}"
 

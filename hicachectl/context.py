@@ -32,7 +32,7 @@ from hicachectl.envelope import (
 from hicachectl.errors import ExitCode, HicacheError, UsageError
 from hicachectl.exits import combine
 from hicachectl.flags import GlobalFlags
-from hicachectl.output import Output, Render, open_output
+from hicachectl.output import Output, Render, open_output, require_replaceable
 from hicachectl.progress import Progress
 
 if TYPE_CHECKING:
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 OpenSession = Callable[["Context", "Path | None", bool, bool], "Session"]
 """Makes a `Session` on this context's host: with a state folder (None: the default one), with --online or without, and
 with the knobs and recipes that planning needs or without."""
+
+_OWN_FORCE = frozenset({"tune recipe new"})
+"""Commands whose output file is no document, with a --force of their own."""
 
 __all__ = ["Context", "OpenSession", "origin_of", "read_origin"]
 
@@ -204,6 +207,8 @@ class Context:
                 why="it names a recorded host, and an empty name would mean this one",
                 hint="leave --root out for this host, or give it a folder or an archive",
             )
+        if self.flags.output_file and not self.flags.replace and command not in _OWN_FORCE:
+            require_replaceable(Path(self.flags.output_file), command)
         if self.root is not None:
             if changes_host:
                 self.refuse_root(f"hicachectl {command}")

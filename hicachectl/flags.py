@@ -50,6 +50,7 @@ GLOBAL_FLAGS: tuple[Flag, ...] = (
     Flag("output", ("-o", "--output"), "What stdout holds.", "FORMAT", tuple(f.value for f in Format)),
     Flag("json", ("--json",), "Same as -o json."),
     Flag("output_file", ("--output-file",), "Write the document here instead of stdout.", "PATH"),
+    Flag("replace", ("--replace",), "Let --output-file replace a file that is no document of this command."),
     Flag(
         "color",
         ("--color",),
@@ -78,6 +79,7 @@ class GlobalFlags:
 
     output: str = "table"
     output_file: str | None = None
+    replace: bool = False
     color: str = "auto"
     progress: str = "auto"
     ascii: bool = False

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from hicachectl.envelope import Envelope, plain
-from hicachectl.errors import UsageError
+from hicachectl.errors import ExitCode, UsageError
 from hicachectl.flags import Format, GlobalFlags
 from hicachectl.render.screen import Screen
 
-__all__ = ["DEFAULT_WIDTH", "Output", "Render", "open_output", "terminal_width", "yaml_text"]
+__all__ = ["DEFAULT_WIDTH", "Output", "Render", "open_output", "require_replaceable", "terminal_width", "yaml_text"]
 
 DEFAULT_WIDTH = 100
+
+_HEAD_BYTES = 256
+_SCHEMA = re.compile(rb"""\A\{?\s*"?schema"?:\s*['"]?hicachectl\.([a-z0-9-]+)/[0-9]""")
+"""How a document begins, in JSON and in YAML."""
 
 Render = Callable[[Screen, Any], None]
 
@@ -41,8 +46,12 @@ class Output:
     def document(
         self, document: Envelope, render: Callable[[Screen], None], *, rows: str | None, private: bool
     ) -> None:
-        """Write one finished document in the asked form to stdout or to the output file."""
-        if self.file is None:
+        """Write one finished document in the asked form to stdout or to the output file; a failed one replaces no file."""
+        no_answer = document["status"] == "failed" or document["exit_code"] == ExitCode.NO_RESULT
+        keep = self.file is not None and no_answer and _has_text(self.file)
+        if keep:
+            self.stderr.print(f"kept {self.file} as it was: this result failed or has no answer, so it goes to stdout")
+        if self.file is None or keep:
             self._write(self.stdout, document, render, rows)
             return
         import io
@@ -149,6 +158,39 @@ def open_output(
         stderr=err,
         file=Path(flags.output_file) if flags.output_file else None,
     )
+
+
+def require_replaceable(path: Path, command: str) -> None:
+    """Refuse an output file that is there and is no document of this command, such as the result of another one. Reads its head.
+
+    A file without text may be replaced. Raises UsageError.
+    """
+    if not _has_text(path):
+        return
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError as error:
+        raise _refused_file(path, f"it cannot be read: {error.strerror}") from error
+    found = _SCHEMA.search(head)
+    name = None if found is None else found[1].decode()
+    own = command.replace(" ", "-")
+    if name is None or (name != own and not name.startswith(f"{own}-")):
+        raise _refused_file(path, "it is no document of hicachectl" if name is None else f"it is a document of {name}")
+
+
+def _refused_file(path: Path, why: str) -> UsageError:
+    return UsageError(
+        "there is a file already", where=str(path), why=f"{why}, and --output-file would replace it",
+        hint="name another file, or add --replace", code="HC-OUTPUT",
+    )  # fmt: skip
+
+
+def _has_text(path: Path) -> bool:
+    try:
+        return path.is_file() and path.stat().st_size > 0
+    except OSError:  # writing it says what is wrong
+        return False
 
 
 def _isatty(stream: TextIO) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from hicachectl.bench_data import Costs
+from hicachectl.bench_data import Costs, missing_costs
 from hicachectl.bench_results import BenchResult, priors_of, read_bench
 from hicachectl.config import Effective, OriginKind
 from hicachectl.errors import UsageError
@@ -36,8 +36,9 @@ def read_costs(names: str | None) -> tuple[BenchResult, ...]:
     results = tuple(read_bench(name.strip()) for name in names.split(",")) if names else ()
     for result in results:
         if result.costs == Costs():
+            why = "; ".join(dict.fromkeys(missing_costs(result.data).values()))
             raise UsageError(
-                "no cost was measured in this file", where=result.path, why=f"bench {result.kind} measures none, or got no answer for any",
+                "no cost was measured in this file", where=result.path, why=why or f"bench {result.kind} measures none, or got no answer for any",
                 hint="name a file of bench model, store, copy or pool",
             )  # fmt: skip
         here = os.uname().nodename
@@ -69,7 +70,7 @@ def require_device(results: Sequence[BenchResult], device_type: str) -> None:
                 f"this result was measured on {result.setting.device}, this run is on {device_type}",
                 where=result.path,
                 why="what a transfer, a prefill or a pool costs is not the same there",
-                hint=f"hicachectl bench {result.kind} --device {device_type} -o json --output-file {result.path}",
+                hint=f"hicachectl bench {result.kind} --device {device_type} -o json --output-file {result.kind}-{device_type}.json",
             )
 
 

@@ -34,7 +34,8 @@ from hicachectl.runtime.replay.tokens import check_page_tokens
 from hicachectl.runtime.replay.workload import open_trace
 from hicachectl.runtime.storage.file import disk_bytes
 from hicachectl.runtime.storage.prefetch import PrefetchPolicy
-from hicachectl.runtime.transfer.device import pick_device, usable_accelerators
+from hicachectl.runtime.transfer.device import pick_device
+from hicachectl.runtime.transfer.usable import require_usable
 from hicachectl.runtime.write_policy import WritePolicy
 from hicachectl.units import format_bytes
 
@@ -74,14 +75,14 @@ def plan_run(run: RunConfig, *, tuned_weights: str | None = None, must_fit: bool
     out whether this host has the memory: for a prediction, which takes none.
 
     Raises UsageError for what does not go together or a broken trace line, CapacityError with its terms for what does
-    not fit, StorageError (exit 10) for a storage folder that cannot be used.
+    not fit, Unsupported for a device torch cannot use here, StorageError (exit 10) for a storage folder that cannot be used.
     """
     geometry = preset(run.geometry, run.page_tokens, run.dtype)
     measured = read_costs(run.costs)
     require_pages(measured, geometry, run.layout)
     layout, backend = Layout.parse(run.layout), None if run.backend == "auto" else Backend.parse(run.backend)
     device = pick_device(run.device)
-    _require_device(device.name)
+    require_usable(device.name)
     require_device(measured, device.type)
     if run.host_slots and backend is not None:
         require_compatible(layout, backend, device.type)
@@ -236,19 +237,6 @@ def _require_memory(terms: tuple[tuple[str, int], ...], kind: Kind, page_bytes: 
         else f"beside the device pool no host slot fits (a page is {format_bytes(page_bytes)}): give fewer --device-slots, a smaller "
         "--limit where they are auto, or a smaller --geometry"
     )
-
-
-def _require_device(name: str) -> None:
-    """Raise UsageError for a named device that torch cannot use here: before any memory is taken, and in the preflight too."""
-    kind = name.partition(":")[0]
-    usable = ["cpu", *usable_accelerators()]
-    if kind not in usable:
-        raise UsageError(
-            f"device {name} cannot be used",
-            where="--device or run.device",
-            why=f"torch can use {', '.join(usable)} in this process",
-            hint="name one of these, or auto",
-        )
 
 
 def _warnings(run: RunConfig, device_slots: int, longest: int) -> list[Diagnostic]:

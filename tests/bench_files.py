@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from hicachectl.bench_data import Costs, Setting, bench_result, measure
 from hicachectl.context import read_origin
 from hicachectl.envelope import envelope
+from hicachectl.render.screen import Screen
 from hicachectl.runtime.geometry import preset
 
-__all__ = ["bench_document", "pages_of", "write_result"]
+__all__ = ["bench_document", "marked_lines", "pages_of", "write_result"]
 
 
 def bench_document(kind: str = "copy", costs: Costs | None = None, **changes: Any) -> dict[str, Any]:
@@ -46,6 +49,14 @@ def pages_of(kind: str, geometry: str = "tiny-64k", tokens: int = 512, **changes
         return {"geometry": told} | ({"backend": "cpu"} if kind == "model" else {})
     name, of = told.pop("name"), {"layout": told.pop("layout"), "backend": "cpu"}
     return {**told, "geometry": name, "costs_of": of}
+
+
+def marked_lines(draw: Callable[[Screen, Any], None], data: dict[str, Any], subject: str, width: int) -> list[str]:
+    """The lines of a screen in plain text whose row has the mark of no answer, when `subject` has none."""
+    stream = io.StringIO()
+    draw(Screen(stream, width=width, ascii=True), {**data, "no_answer": [subject]})
+    assert "? no answer (HC-NO-ANSWER): nothing may rest on this row" in " ".join(stream.getvalue().split())
+    return [line for line in stream.getvalue().splitlines() if f"{line} ".count(" ? ") and "HC-NO-ANSWER" not in line]
 
 
 def write_result(path: str, kind: str, costs: Costs) -> Path:

@@ -16,7 +16,7 @@ def for_recording(hint: str) -> str:
     """
     if hint.startswith(("hicachectl explain ", "take ")):
         return hint
-    if not hint.startswith("hicachectl ") or "topo snapshot" in hint:
+    if not hint.startswith("hicachectl ") or "topo snapshot" in hint or hint.startswith("hicachectl bench "):
         return f"on that host: {hint}"
     command, pipe, rest = hint.partition(" | ")
     return f"{command} --root {SNAPSHOT}{pipe}{rest}"

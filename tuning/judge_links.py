@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from hicachectl.tuning.finding import Finding, PathLink, Severity, Sight, known_values, some
 from hicachectl.tuning.host.facts import Fact
-from hicachectl.tuning.host.model import PciDevice
+from hicachectl.tuning.host.model import PciDevice, SlotKind
 from hicachectl.units import MIB, format_bytes, format_rate
 
 __all__ = ["judge_links"]
@@ -47,6 +47,8 @@ def _width(sight: Sight, link: PathLink) -> Iterator[Finding]:
     else:
         return
     hint = f"sudo lspci -vvs {link.lower.address}"
+    if severity == "error":
+        hint = f"reseat the card, then: hicachectl bench link {_loaded(sight, link)}"
     yield Finding("HC-LINK-WIDTH", severity, subject, message, hint, now.source, _rows(sight, link))
 
 
@@ -64,7 +66,8 @@ def _speed(sight: Sight, link: PathLink) -> Iterator[Finding]:
         f"{_name(link)} is at {now.value:g} of {'at most ' if half else ''}{min(tops):g} GT/s{half}: idle? Devices slow down "
         "when nothing moves, so this is a fault only under load"
     )
-    hint = f"sudo lspci -vvs {link.lower.address}"
+    look = f"sudo lspci -vvs {link.lower.address}"
+    hint = f"hicachectl bench link {_loaded(sight, link)}" if link.has_accelerator else look
     yield Finding("HC-LINK-SPEED", "note", link.lower.address, message, hint, now.source, _rows(sight, link))
 
 
@@ -180,6 +183,13 @@ def _name(link: PathLink) -> str:
     return (
         f"the link {link.upper.address} - {link.lower.address}" if link.upper else f"the link of {link.lower.address}"
     )
+
+
+def _loaded(sight: Sight, link: PathLink) -> str:
+    """What `bench link` loads to fill a link that accelerators use: their uplink, or the one accelerator."""
+    behind = [device.address for device in link.carries if device.kind == SlotKind.ACCELERATOR]
+    uplink = next((u for u in sight.machine.uplinks if set(behind) <= set(u.accelerators)), None)
+    return uplink.id if uplink is not None and (len(behind) > 1 or len(uplink.accelerators) == 1) else behind[0]
 
 
 def _subject(sight: Sight, link: PathLink) -> str:

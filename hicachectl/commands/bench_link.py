@@ -144,6 +144,7 @@ def _devices(wanted: str) -> tuple[Sequence[Any], str | None, str]:
         found = see_accelerators()
     except HicacheError as error:
         if wanted != "auto":
+            _require_usable(wanted)
             raise
         return (), f"{error.what} ({error.why})", error.what
     if wanted == "auto":
@@ -155,6 +156,16 @@ def _devices(wanted: str) -> tuple[Sequence[Any], str | None, str]:
             why=f"it sees {', '.join(one.name for one in found)}", hint="leave --device out to load what there is",
         )  # fmt: skip
     return chosen, None, "asked for"
+
+
+def _require_usable(wanted: str) -> None:
+    """Say what torch lacks for this device, where torch is there to be asked. Raises Unsupported."""
+    from importlib.util import find_spec
+
+    if find_spec("torch") is not None:
+        from hicachectl.runtime.transfer.usable import require_usable
+
+        require_usable(wanted)
 
 
 def _setting(device: str, reason: str, rounds: int, method: str) -> Setting:

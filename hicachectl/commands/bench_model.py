@@ -54,10 +54,11 @@ def model(
     """Measure the cost of restores by length, from L2 and from L3, and set it against computing the tokens again.
 
     Prints a + b n for each tier, the break-even length in tokens (or always, or never) with its interval, and the seconds saved at
-    four lengths. The recompute comes from times of your engine, from layers of the model's shape measured here, or from the
+    four lengths. It says DEMO where pages and prefill are of two models, and claims no break-even there, nor where noise leaves it open. The recompute comes from times of your engine, from layers of the model's shape measured here, or from the
     configuration; it says which. The result is a file for run --costs and tune size --costs. Pools and files are given back and
     removed, also after Ctrl-C and errors (exit code 130: no result). No setting of the host is changed.
     """
+    from hicachectl.bench_break_even import judged
     from hicachectl.bench_data import bench_result, not_answered
     from hicachectl.bench_model_data import (
         method_of,
@@ -107,6 +108,7 @@ def model(
         hint = "give shorter --lengths or a longer --time-budget, or --prefill-file with times of your engine"
         late = Diagnostic("HC-NO-ANSWER", Severity.WARN, str(no_prefill), subject="recompute", hint=hint)
         findings, code = (*findings, late), ExitCode.NO_RESULT
+    modelled = judged(modelled, {one.subject for one in findings if one.subject}, _demo(kv, prefill, run))
     told = {
         "name": kv.name, "page_tokens": kv.page_tokens, "page_bytes": kv.page_bytes, "bytes_per_token": kv.bytes_per_token,
         "dtype": kv.dtype, "layout": run.layout,
@@ -163,6 +165,13 @@ def _check_prefill(
         error.where = str(prefill_file)
         raise
     return timings
+
+
+def _demo(kv: KVGeometry, prefill: str, run: RunConfig) -> str | None:
+    """Say why restore and recompute are of two models; None where they are of one. Times of a file are those of the pages' model."""
+    from hicachectl.bench_break_even import two_models
+
+    return two_models(kv, run.compute.model if prefill == "configured" else kv.name)
 
 
 def _require_room(kv: KVGeometry, n_pages: int, folder: Path | None, on: ProbeDevice, stack_tokens: int) -> None:

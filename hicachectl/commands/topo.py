@@ -77,6 +77,8 @@ def topo(
         from hicachectl.topo_measured import read_measured
 
         machine, told = read_measured(measured, machine)
+        if cli.output.format.for_machines:
+            cli.note(told)
     result = topo_result(machine, findings, fail_on=None if fail_on is None else Severity(fail_on.value))
 
     def render(screen: Screen, data: dict[str, Any]) -> None:

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicachectl.render.bench_words import by_name, draw_head, draw_sources, number, rate_range, rate_text, span
+from hicachectl.render.bench_words import (
+    by_name,
+    draw_head,
+    draw_no_answer,
+    draw_no_costs,
+    draw_sources,
+    marked,
+    number,
+    rate_range,
+    rate_text,
+    span,
+)
 from hicachectl.render.screen import Screen
 from hicachectl.render.table import Column, Table
 from hicachectl.units import format_bytes, format_count
 
 __all__ = ["draw_copy"]
 
-_RANGE, _RANGE_AT = "(from .. to)", 4
+_RANGE, _RANGE_AT = "LOAD (from..to)", 4
 """Column of the expected range: none is known for a processor's own memory."""
 
 
@@ -32,13 +43,15 @@ def draw_copy(screen: Screen, data: dict[str, Any]) -> None:
                 rest="-o json",
             )
         )
-        draw_sources(screen, data)
+        draw_no_answer(screen, data)
+        draw_sources(screen, data, "LOAD, in PEAK %, and of the peak in GiB/s")
         screen.paragraph(
             "  ", "FIRST: the first layer of a load is there; SUBMIT, CALLER: time of the submission thread and of the call; PRODUCTS: time "
             "of matrix products beside a transfer over their time alone",
         )  # fmt: skip
     _draw_peak(screen, data, accelerated=accelerated)
     _draw_costs(screen, data)
+    draw_no_costs(screen, data)
     for row in ran:
         if row["cut"] is not None:
             screen.paragraph(f"  {row['subject']}: ", row["cut"])
@@ -67,9 +80,10 @@ def _cells(row: dict[str, Any], data: dict[str, Any], *, accelerated: bool) -> l
     up, down = found[name, "load_share_of_peak"], found[name, "backup_share_of_peak"]
     products = [found[name, f"products_beside_{way}_times_alone"]["p50"] for way in ("load", "backup")]
     spreads = [one["spread"] for one in (load, backup) if one["spread"] is not None]
-    backend = f"{row['backend']} *" if row["best"] else row["backend"]
+    is_best = row["best"] and name not in data["no_answer"]
+    backend = f"{row['backend']} *" if is_best else row["backend"]
     cells = [
-        row["layout"], backend, rate_text(load, n_bytes), f"{100 * up['p50']:.1f}", span(up["expected"], 100) or None,
+        marked(data, name, row["layout"]), backend, rate_text(load, n_bytes), f"{100 * up['p50']:.1f}", span(up["expected"], 100) or None,
         rate_text(backup, n_bytes), f"{100 * down['p50']:.1f}", number(1e3 * found[name, "load_first_layer_s"]["p50"]),
         number(1e3 * found[name, "load_submit_s"]["p50"]), number(1e3 * found[name, "load_held_s"]["p50"]),
         f"{max(products):.2f}", f"{100 * max(spreads):.0f}" if spreads else None,
@@ -102,7 +116,7 @@ def _draw_costs(screen: Screen, data: dict[str, Any]) -> None:
         if cost is not None
     ]
     screen.paragraph(
-        "  ", f"* best of its layout, by the slower direction of those that leave compute alone; a transfer costs with {of['layout']} "
+        "  ", f"* best of its layout, by the slower direction of those that leave compute alone, none where that is no answer or another is faster both ways; a transfer costs with {of['layout']} "
         f"{of['backend']}: {', '.join(told) or 'no answer'} (costs.host_read, costs.host_write)",
     )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hicachectl.bench_data import NOISY_SPREAD
-from hicachectl.render.bench_words import Data, draw_head, number
+from hicachectl.render.bench_words import Data, draw_head, draw_no_answer, number
 from hicachectl.render.screen import Screen
 from hicachectl.render.table import Column, Table
 from hicachectl.units import GIB, format_bytes
@@ -42,11 +42,12 @@ def _draw_links(screen: Screen, data: Data) -> None:
     )  # fmt: skip
     in_matrix = _draw_matrix(screen, data, accelerators)
     rows = [
-        _cells(case, found, accelerators)
+        _cells(case, found, accelerators, _unsure(data, found))
         for case, found in zip(data["cases"], data["measures"], strict=True)
         if case["subject"] not in in_matrix
     ]
     screen.table(Table(columns, rows, rest="-o json"))
+    draw_no_answer(screen, data)
     if several:
         there = [case for case in _CASES if any(one["case"] == case for one in data["cases"])]
         screen.paragraph("  CASE  ", "; ".join(f"{case}: {_CASES[case]}" for case in there))
@@ -77,7 +78,8 @@ def _draw_matrix(screen: Screen, data: Data, accelerators: dict[str, Data]) -> s
     pairs = {(case["accelerator"], case["node"]) for case in alone}
     if len(nodes) < 2 or len(pairs) < len(nodes) * len(accelerators):
         return set()
-    rates = {(case["accelerator"], case["node"], case["direction"]): case for case in alone}
+    unsure = {id(case) for case, found in zip(data["cases"], data["measures"], strict=True) if _unsure(data, found)}
+    rates = {(case["accelerator"], case["node"], case["direction"]): _rate(case, id(case) in unsure) for case in alone}
     for way in dict.fromkeys(case["direction"] for case in alone):
         screen.paragraph("", f"{way}, alone, {format_bytes(most)} a copy, GiB/s by node of the memory (n0 is node 0)")
         rows = [
@@ -85,7 +87,7 @@ def _draw_matrix(screen: Screen, data: Data, accelerators: dict[str, Data]) -> s
                 one["name"],
                 one["uplink"],
                 None if one["node"] is None else str(one["node"]),
-                *(_rate(rates.get((address, node, way))) for node in nodes),
+                *(rates.get((address, node, way)) for node in nodes),
             ]
             for address, one in accelerators.items()
         ]
@@ -96,7 +98,7 @@ def _draw_matrix(screen: Screen, data: Data, accelerators: dict[str, Data]) -> s
     return {case["subject"] for case in alone if case["node"] != first.get(case["accelerator"])}
 
 
-def _cells(case: Data, found: Data, accelerators: dict[str, Data]) -> list[str | None]:
+def _cells(case: Data, found: Data, accelerators: dict[str, Data], unsure: bool) -> list[str | None]:
     about = accelerators.get(case["accelerator"], {})
     expected, spread = found["expected"], found["spread"]
     share = case["share_of_link_math"]
@@ -113,7 +115,7 @@ def _cells(case: Data, found: Data, accelerators: dict[str, Data]) -> list[str |
         None if expected is None else f"{number(expected['low'] / GIB)}..{number(expected['high'] / GIB)}",
         None if share is None else f"{100 * share:.0f} %",
         None if spread is None else f"{100 * spread:.0f}",
-        "!" if case["low"] else "noisy" if noisy else "",
+        " ".join(word for word, so in (("!", case["low"]), ("?" if unsure else "noisy", unsure or noisy)) if so),
     ]
 
 
@@ -139,14 +141,22 @@ def _draw_nodes(screen: Screen, data: Data) -> None:
     memory = sorted({pair["memory_node"] for pair in data["pairs"]}, key=lambda node: -1 if node is None else node)
     cpus = sorted({pair["cpu_node"] for pair in data["pairs"]}, key=lambda node: -1 if node is None else node)
     by_pair = {(pair["cpu_node"], pair["memory_node"]): pair for pair in data["pairs"]}
-    columns = [Column("CPUS OF"), Column("THREADS", right=True, keep=1)]
+    rates = {
+        (pair["cpu_node"], pair["memory_node"]): _rate(pair, _unsure(data, found))
+        for pair, found in zip(data["pairs"], data["measures"], strict=True)
+    }
+    columns = [Column("CPUS OF"), Column("THREADS", right=True, keep=1), Column("SIZE", right=True)]
     columns += [Column("any memory" if node is None else f"memory {node}", right=True) for node in memory]
     rows = []
     for cpu in cpus:
         line = [by_pair.get((cpu, node)) for node in memory]
-        threads = next((str(pair["threads"]) for pair in line if pair is not None), None)
-        rows.append(["all nodes" if cpu is None else f"node {cpu}", threads, *map(_rate, line)])
+        first = next((pair for pair in line if pair is not None), None)
+        about = [None, None] if first is None else [str(first["threads"]), format_bytes(first["region_bytes"])]
+        rows.append(
+            ["all nodes" if cpu is None else f"node {cpu}", *about, *(rates.get((cpu, node)) for node in memory)]
+        )
     screen.table(Table(columns, rows, rest="-o json"))
+    draw_no_answer(screen, data)
     notes: dict[str, list[str]] = {}
     for pair in data["pairs"]:
         for text in [*pair["reasons"], *([] if pair["refused"] is None else [f"not measured: {pair['refused']}"])]:
@@ -156,10 +166,16 @@ def _draw_nodes(screen: Screen, data: Data) -> None:
         screen.paragraph("  ", f"{where}{text}")
 
 
-def _rate(one: dict[str, Any] | None) -> str | None:
-    if one is None or one["bytes_per_s"] is None:
+def _unsure(data: Data, found: Data) -> bool:
+    """Whether a number is no answer; of its subject other ways may be one."""
+    too_far = found["spread"] is None or found["spread"] > NOISY_SPREAD
+    return found["subject"] in data["no_answer"] and bool(found["samples"]) and too_far
+
+
+def _rate(one: dict[str, Any], unsure: bool) -> str | None:
+    if one["bytes_per_s"] is None:
         return None
-    return number(one["bytes_per_s"] / GIB) + ("!" if one.get("low") else "")
+    return number(one["bytes_per_s"] / GIB) + ("!" if one.get("low") else "") + ("?" if unsure else "")
 
 
 def _count(n: int, what: str) -> str:

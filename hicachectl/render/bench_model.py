@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicachectl.render.bench_words import draw_head, number
+from hicachectl.render.bench_words import draw_head, draw_no_answer, draw_no_costs, number
 from hicachectl.render.screen import Screen
 from hicachectl.render.table import Column, Table
 from hicachectl.units import format_bytes, format_count, format_seconds
@@ -26,15 +26,21 @@ def draw_model(screen: Screen, data: Data) -> None:
     screen.paragraph("  copies   ", f"{kv['layout']} by {data['backend']} ({data['backend_reason']})")
     _draw_storage(screen, data)
     columns = (
-        Column("CURVE"), Column("FIXED a"), Column("A TOKEN b"), Column("us A TOKEN AT 16K", right=True, keep=1),
+        Column("CURVE"), Column("FIXED a, ms"), Column("A TOKEN b, us"), Column("A TOKEN AT 16K, us", right=True, keep=1),
         Column("c, ps A TOKEN^2", right=True, keep=3), Column("OFF %", right=True, keep=2), Column("SAMPLES", right=True, keep=4),
         Column("TOKENS", keep=4),
     )  # fmt: skip
-    rows = [_curve(f"restore {_TIERS[fit['tier']]}", fit) for fit in data["restore"]]
+    rows = [
+        _curve(_name(data, f"restore {_TIERS[fit['tier']]}", f"{fit['tier']} tier"), fit) for fit in data["restore"]
+    ]
     recompute = data["recompute"]
     if recompute is not None:
-        rows.append(_curve("recompute", recompute))
+        rows.append(_curve(_name(data, "recompute", "prefill"), recompute))
     screen.table(Table(columns, rows, rest="-o json"))
+    draw_no_answer(screen, data)
+    for one in data["restore"]:
+        if one["b_s"] <= 0 or (one["b_interval_s"] is not None and one["b_interval_s"]["low"] <= 0):
+            screen.paragraph("  ", f"b of restore {_TIERS[one['tier']]} is not told apart from 0")
     if recompute is not None:
         hardware = "" if recompute["hardware"] is None else f" ({recompute['hardware']})"
         screen.paragraph("  recompute: ", f"{recompute['source']}{hardware}")
@@ -42,8 +48,7 @@ def draw_model(screen: Screen, data: Data) -> None:
             screen.paragraph(f"  prefill of {one['n_tokens']} tokens: ", f"not measured: {one['reason']}")
     else:
         screen.paragraph("  ", f"not set against a recompute: {data['recompute_reason']}")
-    for even in data["break_even"]:
-        screen.paragraph(f"BREAK-EVEN {_TIERS[even['tier']]}  ", even_words(even))
+    _draw_break_even(screen, data)
     if data["saved"]:
         screen.table(_saved_table(data))
         if any(one["beyond_measured"] for one in data["saved"]):
@@ -52,13 +57,25 @@ def draw_model(screen: Screen, data: Data) -> None:
         if one["quantity"] == "restore_s" and not one["samples"]:
             screen.paragraph(f"  {one['subject']}: ", f"not measured: {one['reason']}")
     screen.paragraph("  ", f"{data['verified_pages']} pages restored were compared byte for byte, none wrong")
+    draw_no_costs(screen, data)
     screen.paragraph("  ", "for run --costs FILE and tune size --costs FILE: -o json --output-file FILE")
+
+
+def _draw_break_even(screen: Screen, data: Data) -> None:
+    demos = {even["reason"] for even in data["break_even"] if even["verdict"] == "demo"}
+    for reason in demos:  # of all tiers, or of none
+        screen.paragraph("BREAK-EVEN  ", f"DEMO: no break-even for your machine: {reason}")
+    for even in data["break_even"]:
+        if even["verdict"] != "demo":
+            screen.paragraph(f"BREAK-EVEN {_TIERS[even['tier']]}  ", even_words(even))
 
 
 def even_words(even: Data) -> str:
     """Say a break-even length with its interval. Pure."""
     if even["verdict"] == "never":
         text = f"never: {even['reason']}"
+    elif even["verdict"] == "open":
+        text = f"OPEN: {even['reason']}"
     elif even["verdict"] == "always":
         text = f"always: {even['reason']}"
     else:
@@ -67,7 +84,7 @@ def even_words(even: Data) -> str:
     if low is None and high is None:
         return text
     ends = f"{'?' if low is None else format_count(low)} .. {'never' if high is None else format_count(high)}"
-    return f"{text}; 95 of 100 refits: {ends}"
+    return f"{text}; 95 of 100 refits: {ends} tokens"
 
 
 def _curve(name: str, fit: Data) -> list[str | None]:
@@ -79,23 +96,24 @@ def _curve(name: str, fit: Data) -> list[str | None]:
         else f"{format_count(fit['from_tokens'])} .. {format_count(fit['to_tokens'])}"
     )
     return [
-        name, _with_interval(fit["a_s"], fit["a_interval_s"]), _with_interval(fit["b_s"], fit["b_interval_s"]),
+        name, _with_interval(fit["a_s"], fit["a_interval_s"], 1e3), _with_interval(fit["b_s"], fit["b_interval_s"], 1e6),
         number(at_16k * 1e6), number(fit["c_s"] * 1e12) if fit["c_s"] else None,
         None if fit["residual"] is None else f"{100 * fit['residual']:.1f}", samples, span,
     ]  # fmt: skip
 
 
-def _with_interval(seconds: float, interval: Data | None) -> str:
-    text = _short(seconds)
-    return text if interval is None else f"{text} ({_short(interval['low'])} .. {_short(interval['high'])})"
+def _name(data: Data, name: str, subject: str) -> str:
+    """Name a curve, marked where a length of it is no answer."""
+    return f"{name} ?" if any(one.startswith(f"{subject}, ") for one in data["no_answer"]) else name
 
 
-def _short(seconds: float) -> str:
-    """Write seconds with three digits in the unit that suits them."""
-    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
-        if seconds * scale >= 1:
-            return f"{number(seconds * scale)} {unit}"
-    return f"{number(seconds * 1e9)} ns" if seconds else "0 s"
+def _with_interval(seconds: float, interval: Data | None, scale: float) -> str:
+    text = number(seconds * scale)
+    return (
+        text
+        if interval is None
+        else f"{text} ({number(interval['low'] * scale)} .. {number(interval['high'] * scale)})"
+    )
 
 
 def _saved_table(data: Data) -> Table:
@@ -105,7 +123,7 @@ def _saved_table(data: Data) -> Table:
         columns += [
             Column(f"FROM {_TIERS[tier]}", right=True),
             Column("SAVED", right=True),
-            Column("(95 of 100)", keep=1),
+            Column(f"{_TIERS[tier].partition(' ')[0]} (95 of 100)", keep=1),
         ]
     rows: list[list[str | None]] = []
     for n in dict.fromkeys(one["n_tokens"] for one in data["saved"]):

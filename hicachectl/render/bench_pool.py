@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicachectl.render.bench_words import by_name, draw_head, draw_sources, number, rate_range, rate_text
+from hicachectl.render.bench_words import (
+    by_name,
+    draw_head,
+    draw_no_answer,
+    draw_sources,
+    marked,
+    number,
+    rate_range,
+    rate_text,
+)
 from hicachectl.render.screen import Screen
 from hicachectl.render.table import Column, Table
 from hicachectl.units import format_bytes
@@ -17,15 +26,16 @@ def draw_pool(screen: Screen, data: dict[str, Any]) -> None:
     n_bytes = data["pool_bytes"]
     draw_head(screen, f"BENCH POOL  {format_bytes(n_bytes)}", data)
     columns = (
-        Column("CASE"), Column("TOTAL s", right=True), Column("FILL GiB/s", right=True), Column("(from .. to)", keep=2),
-        Column("REGISTER GiB/s", right=True), Column("(from .. to)", keep=3), Column("UNREGISTER GiB/s", right=True, keep=4),
+        Column("CASE"), Column("TOTAL s", right=True), Column("FILL GiB/s", right=True), Column("FILL (from..to)", keep=2),
+        Column("REGISTER GiB/s", right=True), Column("REGISTER (from..to)", keep=3), Column("UNREGISTER GiB/s", right=True, keep=4),
         Column("GIVE BACK s", right=True, keep=5, wide=True), Column("HUGE %", right=True), Column("TORCH x", right=True, keep=1),
         Column("SPREAD %", right=True, keep=4),
     )  # fmt: skip
     rows = [_cells(case, data) for case in data["cases"] if case["refused"] is None]
     torch = by_name(data)["torch pinned", "total_s"]
     screen.table(Table(columns, rows if torch["p50"] is None else [*rows, _torch_cells(data)], rest="-o json"))
-    draw_sources(screen, data)
+    draw_no_answer(screen, data)
+    draw_sources(screen, data, "FILL and REGISTER, GiB/s")
     registered = (
         f"registered with {data['registrar']}"
         if data["registrar"] is not None
@@ -65,7 +75,7 @@ def _cells(case: dict[str, Any], data: dict[str, Any]) -> list[str | None]:
     total, fill, register = (found[name, part] for part in ("total_s", "populate_s", "register_s"))
     huge, back = found[name, "huge_share"], found[name, "unmap_s"]
     return [
-        name, _plain(total), rate_text(fill, n_bytes), rate_range(fill, n_bytes), rate_text(register, n_bytes),
+        marked(data, name, name), _plain(total), rate_text(fill, n_bytes), rate_range(fill, n_bytes), rate_text(register, n_bytes),
         rate_range(register, n_bytes), rate_text(found[name, "unregister_s"], n_bytes), _plain(back),
         None if huge["p50"] is None else f"{100 * huge['p50']:.1f}",
         None if case["times_torch"] is None else f"{case['times_torch']:.1f}",

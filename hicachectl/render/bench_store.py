@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicachectl.render.bench_words import by_name, draw_head, number, span
+from hicachectl.render.bench_words import by_name, draw_head, draw_no_answer, draw_no_costs, marked, number, span
 from hicachectl.render.screen import Screen
 from hicachectl.render.table import Column, Table
 from hicachectl.units import GIB, format_bytes, format_seconds
@@ -23,12 +23,13 @@ def draw_store(screen: Screen, data: Data) -> None:
     screen.paragraph("  folder   ", f"{data['folder']} ({data['folder_reason']}){_system(data)}")
     columns = (
         Column("OPERATION"), Column("PAGES A CALL", right=True), Column("THREADS", right=True), Column("GiB/s", right=True),
-        Column("(from .. to)", keep=4), Column("SPREAD %", right=True, keep=2), Column("PAGES/s", right=True, keep=1),
+        Column("GiB/s (from..to)", keep=4), Column("SPREAD %", right=True, keep=2), Column("PAGES/s", right=True, keep=1),
         Column("PAGE p50", right=True), Column("PAGE p99", right=True),
     )  # fmt: skip
     found = by_name(data)
-    rows = [_cells(row, found) for row in data["rows"] if found[row["subject"], "pages_per_s"]["samples"]]
+    rows = [_cells(row, found, data) for row in data["rows"] if found[row["subject"], "pages_per_s"]["samples"]]
     screen.table(Table(columns, rows, rest="-o json"))
+    draw_no_answer(screen, data)
     _draw_cold(screen, data)
     _draw_fsync(screen, data)
     scans = next(one for one in data["measures"] if one["quantity"] == "scan_s")
@@ -36,7 +37,7 @@ def draw_store(screen: Screen, data: Data) -> None:
         screen.paragraph("  ", f"opening the folder with {data['n_pages']} objects took {format_seconds(scans['p50'])}")
     screen.paragraph(
         "  ",
-        "(from .. to): what the checksum of every page allows on one core (docs/facts.md#checksum), other machines differ",
+        "(from..to): GiB/s that the checksum of every page allows on one core (docs/facts.md#checksum), other machines differ",
     )
     screen.paragraph("  ", f"{data['verified_pages']} pages read were compared byte for byte, none wrong")
     for row in data["rows"]:
@@ -48,16 +49,17 @@ def draw_store(screen: Screen, data: Data) -> None:
             of = data["costs_of"][f"storage_{path}"]
             warm = ": no read was cold, these are reads of the page cache" if of == "read warm" else ""
             screen.paragraph("  ", f"a {of} costs {format_seconds(cost['fixed_s'])}{rate} (costs.storage_{path}{warm})")
+    draw_no_costs(screen, data)
     for left in data["left"]:
         screen.paragraph("  not removed: ", left)
 
 
-def _cells(row: Data, found: dict[tuple[str, str], Data]) -> list[str | None]:
+def _cells(row: Data, found: dict[tuple[str, str], Data], data: Data) -> list[str | None]:
     name = row["subject"]
     rate = found.get((name, "bytes_per_s"))
     spread = (found[name, "pages_per_s"] if rate is None else rate)["spread"]
     return [
-        row["operation"], str(row["pages_a_call"]), str(row["threads"]),
+        marked(data, name, row["operation"]), str(row["pages_a_call"]), str(row["threads"]),
         None if rate is None or rate["p50"] is None else number(rate["p50"] / GIB),
         None if rate is None or rate["expected"] is None else span(rate["expected"], 1 / GIB),
         None if spread is None else f"{100 * spread:.0f}",

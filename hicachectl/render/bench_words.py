@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from hicachectl.bench_data import missing_costs
 from hicachectl.render.screen import Screen
 from hicachectl.units import GIB
 
-__all__ = ["by_name", "draw_head", "draw_sources", "number", "rate_range", "rate_text", "span"]
+__all__ = [
+    "by_name",
+    "draw_head",
+    "draw_no_answer",
+    "draw_no_costs",
+    "draw_sources",
+    "marked",
+    "number",
+    "rate_range",
+    "rate_text",
+    "span",
+]
 
 Data = dict[str, Any]
 
@@ -26,13 +38,33 @@ def draw_head(screen: Screen, title: str, data: Data) -> None:
     screen.paragraph("  method   ", f"{setting['method']}; median of {setting['rounds']} rounds")
 
 
-def draw_sources(screen: Screen, data: Data) -> None:
-    """Say where the expected ranges are from, when there are any."""
+def marked(data: Data, subject: str, text: str) -> str:
+    """Return the first cell of a row, with a mark where its number is no answer. Pure."""
+    return f"{text} ?" if subject in data["no_answer"] else text
+
+
+def draw_no_answer(screen: Screen, data: Data) -> None:
+    """Say what the mark of a row means, when there is one."""
+    if data["no_answer"]:
+        screen.paragraph("  ", "? no answer (HC-NO-ANSWER): nothing may rest on this row")
+
+
+def draw_no_costs(screen: Screen, data: Data) -> None:
+    """Say why a cost that this benchmark measures is missing, once a reason."""
+    by_reason: dict[str, list[str]] = {}
+    for name, why in missing_costs(data).items():
+        by_reason.setdefault(why, []).append(f"costs.{name}")
+    for why, names in by_reason.items():
+        screen.paragraph("  ", f"no {', '.join(names)}: {why}")
+
+
+def draw_sources(screen: Screen, data: Data, of: str) -> None:
+    """Say where the expected ranges are from, when there are any; `of`: the rates they belong to."""
     sources = sorted({one["expected"]["source"] for one in data["measures"] if one["expected"] is not None})
     if sources:
         screen.paragraph(
             "  ",
-            f"(from .. to): expected, as on one H200 host ({', '.join(sources)}); ratios carry over to other machines, absolutes do not",
+            f"(from..to): expected of {of}, as on one H200 host ({', '.join(sources)}); ratios carry over to other machines, absolutes do not",
         )
 
 

@@ -22,6 +22,8 @@ _GROW_POINTS = 1.0
 """A bigger pool is worth a try when it gains a point of hit rate (the plateau rule of `tune size`)."""
 _LARGE_SHARE = 0.05
 """A reason for misses is worth a word from 5 % of the input tokens on (our choice)."""
+_TRY_REQUESTS = 50
+"""Requests of a first try with pages of a served model (our choice)."""
 _FEWER_SUBMISSIONS = 4
 """Another layout is worth a try when it needs this many times fewer submissions (our choice)."""
 
@@ -56,12 +58,12 @@ def advice(report: ReplayReport) -> tuple[Advice, ...]:
     """Say what to do next, most important first."""
     found = [
         *_trust(report),
+        *_more(report),
         *_equal_beginnings(report),
         *_pay(report),
         *_size(report),
         *_policy(report),
         *_copies(report),
-        *_more(report),
     ]
     return tuple(found) or (Advice("Nothing to change: this is what these tiers give on this traffic."),)
 
@@ -94,7 +96,8 @@ def _pay(report: ReplayReport) -> Iterator[Advice]:
             size = f"; with --geometry {model.model} a page is {format_bytes(page)} and these pools are {format_bytes(slots * page)} of memory"
         yield Advice(
             f"This run shows how the tiers work. For a verdict give one model to --geometry and to run.compute, and pools that this "
-            f"machine holds (--host-slots, --limit){size}."
+            f"machine holds (--host-slots, --limit){size}. --check says whether this machine holds them, and else how many slots fit.",
+            "" if model.model is None else f"--geometry {model.model} --limit {_TRY_REQUESTS} --check",
         )
     if report.pages_restored and report.gain.net_s <= 0 and report.policies["restore"] == "always":
         yield Advice("Restoring every hit cost more than it saved: let the cost model choose.", "--restore cost")
@@ -130,6 +133,13 @@ def _size(report: ReplayReport) -> Iterator[Advice]:
         return
     if not pools.host_slots:
         return
+    if 0 < pools.host_slots <= pools.device_slots and report.policies["write_policy"] != "write_back":
+        yield Advice(
+            f"The host pool, {_pages(report, pools.host_slots)}, is no larger than the device's, {_pages(report, pools.device_slots)}: it holds "
+            "the same pages, so it cannot pay.",
+            f"--host-slots {max(2 * pools.device_slots, plateau)}",
+        )
+        return
     if idle := _idle_tiers(report):
         names, flags = idle
         yield Advice(f"{names} had nothing to add on this traffic.", flags)
@@ -149,7 +159,9 @@ def _size(report: ReplayReport) -> Iterator[Advice]:
             f"within 1 point of all that this traffic repeats{now}.",
             f"--host-slots {2 * pools.host_slots if twice else reuse.plateau_pages}",
         )
-    elif plateau < pools.host_slots:
+    elif (
+        plateau < pools.host_slots and report.stop == "complete"
+    ):  # the rest of the trace may need what this part did not
         yield Advice(
             f"The host pool is larger than this traffic needs, do not grow it: {_pages(report, plateau)} instead of "
             f"{_pages(report, pools.host_slots)} cost at most 1 point of hit rate.",

@@ -254,9 +254,22 @@ def _answer_without_restores(report: ReplayReport) -> Answer:
         return Answer("NO", f"the lower tiers held {_pages(held)} that requests asked for, and {why}")
     if not report.pages_hit and not report.reuse.pages_for_all_hits:
         return Answer("NO", "no page was asked for twice, so no cache of any size can pay on this traffic")
+    if small := _too_small(report):
+        return Answer("OPEN", small)
     if report.pages_hit:
         return Answer("NO", "every page that hit was still on the device, so the lower tiers had nothing to add")
     return Answer("NO", "nothing hit: pages come back later than these tiers keep them")
+
+
+def _too_small(report: ReplayReport) -> str | None:
+    """Say that the host pool could not have shown a gain, whatever the traffic: under write_through it held what L1 held, and no more."""
+    pools = report.pools
+    if not 0 < pools.host_slots <= pools.device_slots or report.policies["write_policy"] == "write_back":
+        return None
+    return (
+        f"the host pool is too small to tell: its {_pages(pools.host_slots)} hold no more than the {_pages(pools.device_slots)} of the "
+        f"device; give --host-slots {2 * pools.device_slots} or more (HC-L2-NOT-LARGER)"
+    )
 
 
 def _pages(n: int) -> str:

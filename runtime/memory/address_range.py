@@ -48,8 +48,11 @@ class AddressRange:
         self._held.fd = fd
         self._held.calls.place(self.address, self.mapped_bytes, fd, hugetlb_bytes)
 
-    def before_release(self, act: Callable[[], None]) -> None:
-        """Do `act` before the memory goes, whichever way it goes: once, and again if it is asked to (it must be idempotent)."""
+    def before_release(self, act: Callable[[], bool]) -> None:
+        """Do `act` before the memory goes, whichever way it goes: once, and again if it is asked to (it must be idempotent).
+
+        It returns whether the memory may go: what a driver holds still stays mapped until the process ends.
+        """
         self._held.first = act
 
     def view(self, n_bytes: int) -> NDArray[np.uint8]:
@@ -118,18 +121,18 @@ class _Held:
         self.whole = whole
         self.fd: int | None = None
         self.name: FileName | None = None
-        self.first: Callable[[], None] | None = None
+        self.first: Callable[[], bool] | None = None
         self.mapped = True
         self.process = os.getpid()
 
     def release(self) -> None:
-        """Unregister, unmap, close, unlink: each is tried whatever became of the one before. A forked child only unmaps."""
+        """Unregister, unmap if that went well, close, unlink: each is tried whatever became of the one before. A forked child only unmaps."""
+        free = False
         try:
-            if self.first is not None and os.getpid() == self.process:
-                self.first()
+            free = self.first is None or os.getpid() != self.process or self.first()
         finally:
             try:
-                if self.mapped:
+                if self.mapped and free:
                     self.calls.release(self.base, self.whole)
                     self.mapped = False
             finally:

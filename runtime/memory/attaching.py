@@ -28,7 +28,7 @@ def obtain_shared(calls: MemoryCalls, source: Source, n_bytes: int, spec: Mappin
 
     `spec.label` is what the pool must say of itself. Returns the range, and `spec` with the kind it turned out to be. Raises
     UsageError when there is no pool, or another one than wanted (with both values), HostError when its owner is gone,
-    PermissionDenied; then nothing is left.
+    PermissionDenied, also for a pool of another user; then nothing is left.
     """
     fd = _opened(source)
     try:
@@ -49,7 +49,7 @@ def obtain_shared(calls: MemoryCalls, source: Source, n_bytes: int, spec: Mappin
         held.release()
         raise
     mapped = held.mapped_bytes
-    text = f"{format_bytes(mapped)} of {kind.value} memory that process {label['pid']} made, at a multiple of {format_bytes(held.align_bytes)}"
+    text = f"{format_bytes(mapped)} of {kind.value} memory that process {label.get('pid')} made, at a multiple of {format_bytes(held.align_bytes)}"
     step = Step("reserve", StepState.DONE, text, n_bytes=mapped)
     return Obtained(held, n_bytes, mapped, held.align_bytes, step, attached=True), _as(spec, kind, source)
 
@@ -74,13 +74,21 @@ def _opened(source: Source) -> int:
 def _checked(source: Source, fd: int, n_bytes: int, spec: MappingSpec) -> Label:
     """Return the label of a pool that is held by its owner and is the one that is wanted; hold it as one who maps it."""
     name = _name(source)
-    label = read_label(fd) if stat.S_ISREG(os.fstat(fd).st_mode) else None
+    seen = os.fstat(fd)
+    label = read_label(fd) if stat.S_ISREG(seen.st_mode) else None
     if label is None:
         raise UsageError(
             f"{name} is no pool of hicachectl",
             where=name,
             why="it has no label behind its memory",
             hint="name the file of a shared pool, or the descriptor that its process handed over",
+        )
+    if seen.st_uid != os.geteuid():
+        raise PermissionDenied(
+            f"the shared pool {name} belongs to user {seen.st_uid}, this is user {os.geteuid()}",
+            where=name,
+            why="its owner can cut it, which kills whoever reads it, and may write what it likes",
+            hint="attach as the user who made it",
         )
     try:
         lock_as_user(fd)
@@ -98,8 +106,16 @@ def _checked(source: Source, fd: int, n_bytes: int, spec: MappingSpec) -> Label:
         raise UsageError(
             f"the shared pool {name} is another one: {'; '.join(wrong)}",
             where=name,
-            why=f"process {label['pid']} made it so",
+            why=f"process {label.get('pid')} made it so",
             hint="give every process of a group the same model, page size, dtype, layout and slots",
+        )
+    held_bytes = min(int(label["mapped_bytes"]), os.fstat(fd).st_size)
+    if held_bytes < n_bytes:
+        raise UsageError(
+            f"the shared pool {name} holds {held_bytes} bytes of memory, {n_bytes} wanted",
+            where=name,
+            why="its label says more than there is",
+            hint="start its owner again, then attach",
         )
     return label
 

@@ -17,15 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hicachectl.runtime.memory.libcudart import MAPS, libcudart_candidates
+from hicachectl.runtime.memory.libcudart import DEVICE_LOST_CODES, MAPS, libcudart_candidates
 from hicachectl.runtime.memory.register import NoRegistrar, Refusal, Registrar
 
 __all__ = ["DriverRegistrar", "RuntimeRegistrar", "find_cuda_registrar", "registrar_for"]
 
 _PORTABLE, _DEVICEMAP = 1, 2
 _FLAGS = _PORTABLE | _DEVICEMAP
-_LOST = {4, 46, 100, 214, 709}
-"""Answers after which no call on the device can succeed: deinitialised, unavailable, no device, uncorrectable ECC, context destroyed."""
 _LIBCUDA = ("libcuda.so.1", "libcuda.so")
 
 Load = Callable[[str], Any]
@@ -122,7 +120,7 @@ class DriverRegistrar:
     def _refusal(self, call: str, code: int) -> Refusal:
         name, words = self._errors.of_driver(code)
         was_there = self._context is not None  # a device that never came up was not lost
-        return Refusal(call, code, name, words, was_there and code in _LOST)
+        return Refusal(call, code, name, words, was_there and code in DEVICE_LOST_CODES)
 
 
 class RuntimeRegistrar:
@@ -155,7 +153,7 @@ class RuntimeRegistrar:
             return None
         self._forget()  # else the next call of anybody in this thread, torch's too, would report this error as its own
         name, words = self._errors.of_runtime(code)
-        return Refusal(call, code, name, words, code in _LOST)
+        return Refusal(call, code, name, words, code in DEVICE_LOST_CODES)
 
 
 class _Words:

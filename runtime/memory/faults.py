@@ -27,7 +27,7 @@ class Fault(Enum):
     REGISTER_TOO_LARGE = "register-too-large"
     """The driver refuses a registration because of its size, as it does from 512 GiB on."""
     REGISTER_DRIVER_ERROR = "register-driver-error"
-    """The driver answers an unknown error."""
+    """The driver answers that it cannot; the device goes on."""
     DEVICE_LOST = "device-lost"
     POPULATE_NO_MEMORY = "populate-no-memory"
     """The kernel has no page, after some were had where the range is larger than a slice."""
@@ -62,7 +62,7 @@ def with_fault(
 _REFUSALS = {
     Fault.REGISTER_MEMLOCK: Refusal("register", 2, "MEMORY_ALLOCATION", "injected: out of lockable memory"),
     Fault.REGISTER_TOO_LARGE: Refusal("register", 1, "INVALID_VALUE", "injected: as for 512 GiB or more"),
-    Fault.REGISTER_DRIVER_ERROR: Refusal("register", 999, "UNKNOWN", "injected"),
+    Fault.REGISTER_DRIVER_ERROR: Refusal("register", 801, "NOT_SUPPORTED", "injected"),
     Fault.DEVICE_LOST: Refusal("register", 46, "DEVICE_UNAVAILABLE", "injected: the device is gone", device_lost=True),
 }
 

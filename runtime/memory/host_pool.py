@@ -17,7 +17,7 @@ from hicachectl.runtime.memory.attaching import Source
 from hicachectl.runtime.memory.mapping import NOBODY_REGISTERS, Mapping, Step, attach_memory, map_memory, reserve
 from hicachectl.runtime.memory.numa import Placement, sample_placement
 from hicachectl.runtime.memory.pool_label import pool_label
-from hicachectl.runtime.memory.register import NoRegistrar, Registrar
+from hicachectl.runtime.memory.register import NoRegistrar, Refusal, Registrar
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.memory.steps import MappingReport
 from hicachectl.runtime.memory.syscalls import MemoryCalls
@@ -174,10 +174,13 @@ class HostPool:
         shape = (self.geometry.n_planes, self.geometry.page_tokens, self.geometry.token_plane_bytes)
         self.layer_view()[:, slot] = page.reshape(shape)
 
-    def close(self) -> None:
-        """Unregister the memory and give it back, as soon as nobody holds a view of it. No copy may be under way. May be called twice."""
+    def close(self) -> tuple[Refusal, ...]:
+        """Unregister the memory and give it back, as soon as nobody holds a view of it. No copy may be under way. May be called twice.
+
+        Returns what the driver refused to take back: that memory stays mapped (`Mapping.close`).
+        """
         self._array = None
-        self._mapping.close()
+        return self._mapping.close()
 
     def _require(self, slot: int) -> None:
         if not 0 <= slot < self.n_slots:

@@ -17,7 +17,7 @@ from hicachectl.runtime.memory.kinds import (
 from hicachectl.runtime.memory.live import LiveRegistrations
 from hicachectl.runtime.memory.placement_modes import Placed, PlacementMode
 from hicachectl.runtime.memory.populate import populate, threads_for
-from hicachectl.runtime.memory.preflight import require_kind, require_mount_room
+from hicachectl.runtime.memory.preflight import mapped_bytes_of, require_kind, require_mount_room
 from hicachectl.runtime.memory.refusals import limit_words, name_taken, not_obtained, not_populated
 from hicachectl.runtime.memory.register import NoRegistrar, Refusal, Registrar, Registration, register
 from hicachectl.runtime.memory.shared_file import LABEL_BYTES, Standing, label_text, remove_stale
@@ -32,7 +32,6 @@ __all__ = [
     "Obtained",
     "Seen",
     "advise_step",
-    "mapped_size",
     "name_step",
     "obtain",
     "populate_step",
@@ -44,8 +43,6 @@ _ENOUGH_HUGE = 0.99
 """Share of huge pages from which on a mapping counts as huge: the rest is a tail that no huge page fits into."""
 _ENOUGH_TO_TELL = 32
 """Huge pages a node from which on a sample says how evenly a mapping lies on its nodes."""
-_MOST_PADDING = 8
-"""A range is rounded up to whole huge pages when that adds at most one part in this many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,27 +68,13 @@ class Seen:
     by_node: dict[int, int] = field(default_factory=dict)
 
 
-def mapped_size(n_bytes: int, page_bytes: int, huge_bytes: int, *, whole_huge: bool) -> int:
-    """Return how much is mapped for a pool: rounded up to huge pages where that costs little or must be, else to base pages. Pure.
-
-    >>> mapped_size(33 << 20, 4096, 2 << 20, whole_huge=False) >> 20, mapped_size(5000, 4096, 2 << 20, whole_huge=False)
-    (34, 8192)
-    """
-    up = -(-n_bytes // huge_bytes) * huge_bytes
-    if whole_huge or (up - n_bytes) * _MOST_PADDING <= n_bytes:
-        return up
-    return -(-n_bytes // page_bytes) * page_bytes
-
-
 def obtain(calls: MemoryCalls, n_bytes: int, spec: MappingSpec) -> Obtained:
     """Reserve addresses and put memory there. Raises UsageError, PermissionDenied or CapacityError; then nothing is left."""
     if n_bytes < 1:
         raise UsageError(f"a mapping of {n_bytes} bytes", hint="give at least 1 byte")
-    page, huge = base_page_bytes(), huge_page_bytes(calls)
     hugetlb = require_kind(calls, n_bytes, spec)
-    huge = huge if hugetlb is None else hugetlb
-    mapped = mapped_size(n_bytes, page, huge, whole_huge=hugetlb is not None) if spec.huge or hugetlb else 0
-    mapped = mapped or -(-n_bytes // page) * page
+    huge = huge_page_bytes(calls) if hugetlb is None else hugetlb
+    mapped = mapped_bytes_of(calls, n_bytes, spec, hugetlb)
     held: AddressRange | None = None
     removed = ""
     try:

@@ -86,15 +86,27 @@ class Mapping:
         self.close()
 
     def unregister(self) -> tuple[Refusal, ...]:
-        """Take the registration back and return what the driver refused. No copy may be under way. May be called twice."""
+        """Take the registration back and return what the driver refused. No copy may be under way. May be called twice.
+
+        What it refused is a step `unregister` of the report: that memory stays mapped until the process ends.
+        """
         if self._registration is None:
             return ()
         refused = self._registration.close()
         self._live.drop(self._registration)
+        if refused:
+            reason = "; ".join(map(str, refused))
+            step = Step(
+                "unregister", StepState.REFUSED, "not taken back: the memory stays until the process ends", reason
+            )
+            self.report = replace(self.report, steps=(*self.report.steps, step))
         return refused
 
     def close(self) -> tuple[Refusal, ...]:
-        """Unregister, drop the file's name, and give the memory back as soon as nobody holds a view. May be called twice."""
+        """Unregister, drop the file's name, and give the memory back as soon as nobody holds a view. May be called twice.
+
+        Returns what the driver refused to unregister; then the memory is not given back, for the driver holds it.
+        """
         refused = self.unregister()
         if self._range is not None:
             self._range.drop_name()
@@ -241,7 +253,8 @@ def _itself(step: Step) -> Step:
     return step
 
 
-def _let_go(registration: Registration, live: LiveRegistrations) -> None:
-    """What goes before the memory does."""
+def _let_go(registration: Registration, live: LiveRegistrations) -> bool:
+    """What goes before the memory does; returns whether the driver has let go of all of it."""
     registration.close()
     live.drop(registration)
+    return not registration.refused

@@ -6,14 +6,45 @@ import os
 
 from hicachectl.errors import CapacityError, UsageError
 from hicachectl.runtime.memory.binding import usable_nodes
-from hicachectl.runtime.memory.kinds import Kind, read_hugetlb, require_hugetlb, require_tmpfs
+from hicachectl.runtime.memory.kinds import (
+    Kind,
+    base_page_bytes,
+    huge_page_bytes,
+    read_hugetlb,
+    require_hugetlb,
+    require_tmpfs,
+)
 from hicachectl.runtime.memory.refusals import name_taken, not_obtained
-from hicachectl.runtime.memory.shared_file import Standing, look_at_file
+from hicachectl.runtime.memory.shared_file import LABEL_BYTES, Standing, look_at_file
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.memory.syscalls import MemoryCalls
 from hicachectl.units import format_bytes
 
-__all__ = ["require_kind", "require_mount_room", "require_pool"]
+__all__ = ["mapped_bytes_of", "mapped_size", "require_kind", "require_mount_room", "require_pool"]
+
+_MOST_PADDING = 8
+"""A range is rounded up to whole huge pages when that adds at most one part in this many."""
+
+
+def mapped_size(n_bytes: int, page_bytes: int, huge_bytes: int, *, whole_huge: bool) -> int:
+    """Return how much is mapped for a pool: rounded up to huge pages where that costs little or must be, else to base pages. Pure.
+
+    >>> mapped_size(33 << 20, 4096, 2 << 20, whole_huge=False) >> 20, mapped_size(5000, 4096, 2 << 20, whole_huge=False)
+    (34, 8192)
+    """
+    up = -(-n_bytes // huge_bytes) * huge_bytes
+    if whole_huge or (up - n_bytes) * _MOST_PADDING <= n_bytes:
+        return up
+    return -(-n_bytes // page_bytes) * page_bytes
+
+
+def mapped_bytes_of(calls: MemoryCalls, n_bytes: int, spec: MappingSpec, hugetlb_bytes: int | None) -> int:
+    """Return how much is mapped for a pool as `spec` says; `hugetlb_bytes`: what `require_kind` returned. A shared one's label comes on top."""
+    page = base_page_bytes()
+    if hugetlb_bytes is None and not spec.huge:
+        return -(-n_bytes // page) * page
+    huge = huge_page_bytes(calls) if hugetlb_bytes is None else hugetlb_bytes
+    return mapped_size(n_bytes, page, huge, whole_huge=hugetlb_bytes is not None)
 
 
 def require_kind(calls: MemoryCalls, n_bytes: int, spec: MappingSpec) -> int | None:
@@ -38,7 +69,7 @@ def require_pool(calls: MemoryCalls, n_bytes: int, spec: MappingSpec) -> None:
 
     Raises what they raise, and `refusals.not_obtained` of a mount that cannot be looked at.
     """
-    require_kind(calls, n_bytes, spec)
+    hugetlb = require_kind(calls, n_bytes, spec)
     if spec.kind is not Kind.TMPFS or spec.path is None:
         return
     folder = (os.path.dirname(spec.path) or ".") if spec.named else spec.path
@@ -47,7 +78,8 @@ def require_pool(calls: MemoryCalls, n_bytes: int, spec: MappingSpec) -> None:
         if found.standing in (Standing.IN_USE, Standing.FOREIGN):
             raise name_taken(spec.path, found)
     try:
-        require_mount_room(calls, folder, n_bytes, spec.path)
+        whole = mapped_bytes_of(calls, n_bytes, spec, hugetlb) + LABEL_BYTES  # what `making.obtain` will ask for
+        require_mount_room(calls, folder, whole, spec.path)
     except OSError as error:
         raise not_obtained(error, n_bytes, spec) from error
 

@@ -19,12 +19,20 @@ _EHWPOISON = 133
 
 
 def not_obtained(error: OSError, n_bytes: int, spec: MappingSpec) -> HicacheError:
-    """Describe why there is no range. Pure."""
-    what = f"no address range of {n_bytes} bytes for a pool"
+    """Describe why there is no range, or no file or memfd behind it, by the call that was refused and its errno. Pure."""
+    of_range = str(error.filename or "").startswith("mmap")
+    what = f"no {'address range' if of_range else f'{spec.kind.value} memory'} of {n_bytes} bytes for a pool"
     if error.errno == errno.EEXIST:
         return name_taken(str(spec.path), FoundFile(Standing.FOREIGN, "it was made meanwhile"))
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return PermissionDenied(what, where=spec.path, why=why(error), hint="name a place this user may write")
+        hint = (
+            "name a place this user may write"
+            if spec.path
+            else "use another kind of memory, or allow this process the call"
+        )
+        return PermissionDenied(what, where=spec.path, why=why(error), hint=hint)
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):
+        return UsageError(what, where=spec.path, why=why(error), hint="name a folder that is there")
     if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOSYS, errno.EINVAL):
         return Unsupported(what, where=spec.path, why=why(error), hint="use another kind of memory")
     return CapacityError(
@@ -32,8 +40,18 @@ def not_obtained(error: OSError, n_bytes: int, spec: MappingSpec) -> HicacheErro
         terms=(("pool bytes", n_bytes),),
         where=spec.path,
         why=why(error),
-        hint="make the pool smaller, or raise the address-space limit (ulimit -v)",
+        hint=_shortage_hint(error.errno, of_range=of_range),
     )
+
+
+def _shortage_hint(number: int | None, *, of_range: bool) -> str:
+    if number in (errno.EMFILE, errno.ENFILE):
+        return "close files, or raise the limit of open files (ulimit -n; of all processes fs.file-max)"
+    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return "make the pool smaller, or the mount larger (remount with size=)"
+    if of_range:
+        return "make the pool smaller, or raise the address-space limit (ulimit -v)"
+    return "make the pool smaller, or free memory"
 
 
 def name_taken(path: str, found: FoundFile) -> UsageError:

@@ -11,6 +11,7 @@ and no page may be in two registrations, so it ends where a page ends.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import threading
@@ -93,13 +94,20 @@ def chunk_edges(mapped_bytes: int, slot_bytes: int, page_bytes: int, largest_byt
     return (*range(0, mapped_bytes, chunk), mapped_bytes)
 
 
+_log = logging.getLogger("hicachectl.runtime")
+
+
 class Registration:
-    """Ranges registered with a driver. `close` takes them back, last first; it may be called again, from any thread or a signal."""
+    """Ranges registered with a driver. `close` takes them back, last first; it may be called again, from any thread or a signal.
+
+    What the driver refused to take back stays in `refused`, and is logged: the driver holds those pages still.
+    """
 
     def __init__(self, registrar: Registrar, address: int) -> None:
         self.registrar = registrar
         self._address = address
         self._ranges: list[tuple[int, int]] = []
+        self.refused: tuple[Refusal, ...] = ()
         self._process = os.getpid()
         self._lock = threading.RLock()  # a signal may come while this thread holds it
 
@@ -122,15 +130,17 @@ class Registration:
         """
         if os.getpid() != self._process:
             return ()
-        refused = []
+        refused: list[Refusal] = []
         with self._lock:
             while self._ranges:
                 last = self._ranges[-1]
                 answer = self.registrar.unregister(self._address + last[0])
                 if answer is not None and answer.code not in NOT_REGISTERED_CODES:
                     refused.append(answer)
+                    _log.warning("host memory of %d bytes stays mapped: %s", last[1] - last[0], answer)
                 if self._ranges and self._ranges[-1] == last:  # a signal may have taken it back meanwhile
                     self._ranges.pop()
+            self.refused += tuple(refused)
         return tuple(refused)
 
 

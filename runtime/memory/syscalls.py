@@ -91,10 +91,14 @@ class PoolCalls(LinuxCalls):
         """memfd_create(2), sealed: nobody who maps it can cut it, which would kill the others where they read."""
         try:
             fd = as_long(os.memfd_create("hicachectl-pool", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), n_bytes)
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-            return fd
         except OSError as error:
             raise OSError(error.errno, error.strerror, "memfd_create") from error
+        try:
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+        except OSError as error:
+            os.close(fd)
+            raise OSError(error.errno, error.strerror, "fcntl F_ADD_SEALS") from error
+        return fd
 
     def file(self, folder: str, n_bytes: int) -> int:
         """open(2) with O_TMPFILE, and without O_EXCL, for it may get a name later."""

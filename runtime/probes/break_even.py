@@ -33,11 +33,15 @@ class Verdict(str, Enum):
     """From a length on."""
     NEVER = "never"
     """At no length: a restored token costs as much as a computed one, or more."""
+    OPEN = "open"
+    """Not told: what it would rest on is no answer."""
+    DEMO = "demo"
+    """Not claimed: the restore and the recompute are of two models."""
 
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """The length, in tokens, and how sure it is; 0 for ALWAYS, None for NEVER.
+    """The length, in tokens, and how sure it is; 0 for ALWAYS, None for NEVER, OPEN and DEMO.
 
     [low_tokens, high_tokens] holds 95 of 100 refits; a None there has its reason. `beyond_measured`: outside the lengths
     that both curves were fitted to, so it rests on their shape.

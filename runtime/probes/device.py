@@ -13,6 +13,7 @@ import torch
 
 from hicachectl.errors import Unsupported
 from hicachectl.runtime.transfer.device import pick_device, usable_accelerators
+from hicachectl.runtime.transfer.usable import require_usable
 
 __all__ = ["ProbeDevice", "find_probe_device", "no_device"]
 
@@ -53,13 +54,7 @@ def find_probe_device(
     """
     usable = list(accelerators())
     pick = pick_device(wanted, lambda: usable)
-    if pick.type != "cpu" and pick.type not in usable:
-        raise Unsupported(
-            f"torch cannot use device {wanted} here",
-            where="--device",
-            why=f"it can use {', '.join(['cpu', *usable])} in this process",
-            hint="leave --device out to measure what there is",
-        )
+    require_usable(pick.name, usable)
     told = {"torch": torch.__version__, "kernel": f"{platform.system()} {platform.release()}"}
     if pick.type == "cpu":
         none = "the processor needs none"

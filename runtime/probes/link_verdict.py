@@ -62,7 +62,7 @@ def judge_memory(probe: LinkProbe) -> tuple[LinkVerdict, ...]:
     targets = {row.target.address: row.target for row in probe.rows}
     bare: dict[str, list[LinkMemory]] = {}
     for one in probe.memory:
-        if not one.is_registered:
+        if not one.is_registered and one.address in targets:  # what only ran beside others has no rates here
             bare.setdefault(one.address, []).append(one)
     return tuple(
         LinkVerdict(

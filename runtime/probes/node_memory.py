@@ -49,6 +49,8 @@ class NodeRow:
     refused: str | None = None
     fewer: str | None = None
     """Why there are fewer samples than asked for."""
+    region_bytes: int = _REGION_BYTES
+    """What all threads together copy, again and again."""
 
     @property
     def bytes_per_s(self) -> float | None:
@@ -89,7 +91,7 @@ def run_node_probe(
         try:
             rows.append(_pair(cpu_node, memory_node, n_threads, seconds, rounds, calls, narrow, region_bytes, stop))
         except CapacityError as error:
-            rows.append(NodeRow(cpu_node, memory_node, n_threads, refused=str(error)))
+            rows.append(NodeRow(cpu_node, memory_node, n_threads, refused=str(error), region_bytes=region_bytes))
     return tuple(sorted(rows, key=lambda row: (row.cpu_node or 0, row.memory_node or 0)))
 
 
@@ -129,6 +131,7 @@ def _pair(
             cpu_node, memory_node, n_threads, kept, dict(report.pages_by_node), tuple(reasons),
             refused=None if kept else why,
             fewer=None if why is None or not kept else f"{len(kept)} of {rounds} samples: {why}",
+            region_bytes=region_bytes,
         )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ class Direction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What one copy took: calls that started a copy, and contiguous pieces moved."""
+    """What one copy took: calls that started a copy or a kernel, those that bring its slots too, and contiguous pieces moved."""
 
     n_submissions: int
     n_segments: int

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hicachectl.errors import CapacityError, HicacheError, HostError, Unsupported, Vanished
-from hicachectl.runtime.memory.libcudart import LIBCUDART, MAPS, libcudart_candidates
+from hicachectl.runtime.memory.libcudart import DEVICE_LOST_CODES, LIBCUDART, MAPS, libcudart_candidates
 
 __all__ = ["CudaRuntime", "find_cuda_runtime"]
 
@@ -25,8 +25,7 @@ _DEFAULT_KIND = 4  # cudaMemcpyDefault: the direction follows from the addresses
 _STREAM_ORDER = 1  # cudaMemcpySrcAccessOrderStream
 _BATCH_SINCE, _NO_FAIL_INDEX_SINCE = 12080, 13000
 
-# Values of cudaError (driver_types.h): the device or its context is of no more use, memory is short, the call is unknown.
-_LOST = {46, 214, 219, 220, 304, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999}
+# Values of cudaError (driver_types.h): memory is short, the call is unknown.
 _NO_MEMORY = 2
 _UNKNOWN_CALL = {35, 36, 801}
 
@@ -128,7 +127,7 @@ class CudaRuntime:
         text: bytes = self._library.cudaGetErrorString(code)
         kinds: tuple[tuple[bool, type[HicacheError], str], ...] = (
             (
-                code in _LOST,
+                code in DEVICE_LOST_CODES,
                 Vanished,
                 "the device is of no more use to this process: look at dmesg, then start it again",
             ),

@@ -51,6 +51,8 @@ class Mover(Protocol):
     kind: str
     reads_host: bool
     """Whether a side may be registered host memory."""
+    note: str | None
+    """What whoever runs it should know, None where there is nothing."""
 
     def move(
         self,
@@ -103,6 +105,7 @@ class TritonMover:
 
     kind = "triton"
     reads_host = True
+    note: str | None = None
 
     def __init__(self, launch: Any = triton_kernels.move_rows, driver: KernelDriver | None = None) -> None:
         self._launch, self._driver = launch, driver
@@ -165,10 +168,16 @@ class TritonMover:
 
 
 class TorchMover:
-    """Strided views and index operations: every device torch knows. Makes temporary tensors."""
+    """Strided views and index operations: every device torch knows.
+
+    Each move takes temporary tensors from torch's allocator: a copy of its rows and of its slots, beside the staging.
+    """
 
     kind = "torch"
     reads_host = False
+    note: str | None = (
+        "the torch kernel takes device memory in every step, as much as the step moves, beside the staging"
+    )
 
     def move(
         self,

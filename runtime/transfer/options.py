@@ -14,7 +14,8 @@ class StagingOptions:
     """Settings of the accelerator backends.
 
     `staging_bytes` bounds the staging of both directions together, whatever a transfer's size; each direction has
-    `n_buffers` equal parts of its half, so that one is filled while the other is emptied. `kernel` is auto, triton or torch.
+    `n_buffers` equal parts of its half, so that one is filled while the other is emptied. A buffer holds a chunk at least: where
+    that is more, staging takes more, and the backend's notes say how much. `kernel` is auto, triton or torch.
     The programs are those of `uva`: 16 saturate host to device and 4 device to host on one H200, more only take
     multiprocessors from compute (docs/facts.md#h200-uva); `scatter_programs` bounds those of staging, one a multiprocessor
     of an H200 by default, and `beside_programs` those of steps that nobody waits for: on few multiprocessors they take less

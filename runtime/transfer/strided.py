@@ -102,9 +102,9 @@ class StridedBackend:
     def _open_lane(self, direction: Direction, device_pool: DevicePool, host_pool: HostPool) -> Lane:
         geometry, device = device_pool.geometry, device_pool.device
         word, dtype = word_bytes(host_pool.map.row_bytes)
-        most = max(geometry.chunk_bytes, min(self._options.buffer_bytes, device_pool.n_bytes))
-        least = min(most, max(geometry.chunk_bytes, 1 << 20))
-        least, most = (-(-n // word) * word for n in (least, most))
+        chunk = geometry.chunk_bytes  # whole words, as its rows are
+        most = max(chunk, min(self._options.buffer_bytes, device_pool.n_bytes) // word * word)
+        least = min(most, max(chunk, (1 << 20) // word * word))
         staging = Staging(
             self._options.n_buffers,
             most,
@@ -120,7 +120,7 @@ class StridedBackend:
             allocate_pinned=self._allocate_pinned,
             read=new_event(self._streams),
         )
-        return Lane(
+        lane = Lane(
             direction,
             device_pool,
             host_pool,
@@ -132,3 +132,12 @@ class StridedBackend:
             table,
             dtype,
         )
+        if chunk > self._options.buffer_bytes:
+            n_buffers = self._options.n_buffers
+            lane.notes.append(
+                f"staging of 2 x {n_buffers} x {chunk} bytes instead of {self._options.staging_bytes}: "
+                f"{n_buffers} buffers a direction, each of a chunk at least"
+            )
+        if self._mover.note is not None:
+            lane.notes.append(self._mover.note)
+        return lane

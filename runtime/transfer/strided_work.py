@@ -43,6 +43,7 @@ class StridedWork:
         self._filled: list[tuple[Step, StagingBuffer]] = []
 
     def copy(self, step: Step) -> Submitted:
+        had_slots = self._uploaded is not None
         lane, kernels, copies = self._lane, self._kernels, self._lane.copies
         buffer = lane.staging.take()
         if lane.up:
@@ -62,7 +63,8 @@ class StridedWork:
             took = self._rows(step, buffer.address, up=False)
             buffer.emptied.record(copies)
         buffer.used = True
-        return Submitted(took.n_submissions + 1, took.n_segments)
+        uploads = 0 if had_slots or self._uploaded is None else 1
+        return Submitted(took.n_submissions + 1 + uploads, took.n_segments)
 
     def seal(self) -> None:
         if self._lane.up:  # a load ends with its scatter, a backup with its copies

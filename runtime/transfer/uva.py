@@ -181,6 +181,7 @@ class _Work:
         self._lane = lane
         self._stream: Any = lane.streams.current_stream(lane.device_pool.device)
         few = lane.few_slots
+        self._n_uploads = sum(int(slots.size > few) for slots in (device_slots, host_slots))
         self._near, self._far = (
             table.put(slots, lane.runtime.copy, self._stream.cuda_stream, few=few)
             for table, slots in zip(lane.tables, (device_slots, host_slots), strict=True)
@@ -209,7 +210,8 @@ class _Work:
             programs=lane.programs,
             stream=self._stream.cuda_stream,
         )
-        return Submitted(1, n_pages * n_planes * tokens)
+        n_uploads, self._n_uploads = self._n_uploads, 0
+        return Submitted(1 + n_uploads, n_pages * n_planes * tokens)
 
     def seal(self) -> None:
         pass

@@ -23,6 +23,8 @@ from hicachectl.runtime.memory.budget import HostMemory
 from hicachectl.runtime.probes.link_math import Way
 from hicachectl.schemas_io import document_schema
 
+ANY_NOISE = (ExitCode.OK, ExitCode.NO_RESULT)
+"""Short samples of this machine: whether they are calm enough for an answer is not what is tested."""
 X4, X5 = "0000:63:00.0", "0000:64:00.0"
 
 
@@ -230,7 +232,7 @@ def test_what_cannot_be_meant_is_refused_with_its_code(line: tuple[str, ...], co
 
 def test_without_an_accelerator_it_copies_between_nodes_and_says_so() -> None:
     ran = call("bench", "link", "--device", "cpu", "--seconds", "0.02", "--rounds", "3", "-o", "json")
-    assert ran.code == 0, ran.err
+    assert ran.code in ANY_NOISE, ran.err
     data = ran.json["data"]
     assert data["no_accelerator"] == "--device cpu was given"
     assert data["cases"] == data["accelerators"] == []
@@ -251,7 +253,7 @@ def test_progress_ends_with_all_of_it_done_and_options_of_links_are_told_to_have
     ran = call(
         "bench", "link", "--size", "1MiB", "--seconds", "0.02", "--rounds", "3", "-o", "json", "--progress", "plain"
     )
-    assert ran.code == 0, ran.err
+    assert ran.code in ANY_NOISE, ran.err
     assert "--size without effect: no link is loaded" in ran.err
     n = len(ran.json["data"]["pairs"])
     assert f"{n}/{n} cases 100 %  done in" in ran.err.splitlines()[-1]
@@ -267,7 +269,7 @@ def test_memory_between_nodes_needs_no_torch(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=QUIET, capture_output=True, text=True, timeout=120, check=False
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert done.returncode in ANY_NOISE, done.stderr
     assert '"torch cannot be loaded' in done.stdout
 
 

@@ -115,23 +115,29 @@ def test_a_layer_that_does_not_fit_is_refused_with_its_bytes() -> None:
     assert "a layer of the model" in ran.err
 
 
-def test_pages_that_no_model_has_are_compared_and_leave_no_prefill_to_others(prefill: Path) -> None:
+def test_pages_that_no_model_has_are_no_sum_with_a_prefill_and_leave_none_to_others(prefill: Path) -> None:
     ran = call(*SMALL, "--rounds", "2", "--path", "none", "--prefill-file", str(prefill), "-o", "json")
     data = ran.json["data"]
     assert data["recompute"]["measured"] is True
-    assert len(data["break_even"]) == 1
+    (even,) = data["break_even"]
+    assert (even["verdict"], even["n_tokens"], data["saved"]) == ("demo", None, [])
+    assert even["reason"].endswith("the prefill is of a model that is not named")
     assert data["costs"]["recompute"] is None
     assert data["facts"]["/costs/recompute"]["reason"].startswith("tiny-4k is no model")
 
 
-def test_a_configured_recompute_is_compared_and_is_no_measured_cost() -> None:
+def test_a_configured_recompute_of_another_model_is_a_demo_and_no_measured_cost() -> None:
     ran = call(*SMALL, "--rounds", "2", "--path", "none", "--prefill", "configured", "-o", "json")
     data = ran.json["data"]
     assert data["recompute"]["measured"] is False
     assert (data["recompute"]["a_s"], data["recompute"]["n_samples"]) == (7.65e-3, 0)
     assert data["costs"]["recompute"] is None
     assert data["facts"]["/costs/recompute"]["reason"] == "its coefficients were given, not measured"
-    assert len(data["break_even"]) == 1
+    (even,) = data["break_even"]
+    assert (even["verdict"], even["n_tokens"], even["low_tokens"], data["saved"]) == ("demo", None, None, [])
+    assert even["reason"] == (
+        "the bytes moved are of tiny-4k (8 B a token), the prefill is of qwen3-8b (147 456 B a token)"
+    )
 
 
 def test_no_time_is_no_answer(tmp_path: Path) -> None:

@@ -103,6 +103,14 @@ def test_a_file_without_a_cost_and_one_whose_pages_were_edited_are_refused() -> 
     written("link.json", "link", Costs())
     with pytest.raises(UsageError, match="no cost was measured in this file"):
         read_costs("link.json")
+    document = bench_document("store")
+    why = "read cold by one thread: calls of one size, a line needs two --batch sizes (and --threads 1)"
+    document["data"]["facts"]["/costs/storage_read"] = {"reason": why}
+    document["data"] = with_digest(document["data"])
+    Path("store.json").write_text(json.dumps(document))
+    with pytest.raises(UsageError) as caught:
+        read_costs("store.json")
+    assert caught.value.why == why
     written("broken.json", "model", READ, geometry={"name": "qwen3-8b"})
     with pytest.raises(UsageError, match="the pages are given as name 'qwen3-8b', page_tokens None, page_bytes None"):
         require_pages(read_costs("broken.json"), QWEN, "page_first_direct")

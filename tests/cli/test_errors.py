@@ -49,9 +49,29 @@ def test_a_planned_command_is_told_from_a_misspelt_one() -> None:
 @pytest.mark.parametrize("more", [[], ["--check"]])
 def test_a_device_that_cannot_be_used_here_is_refused_with_the_reason_in_the_preflight_too(more: list[str]) -> None:
     ran = call("run", "--device", "mtia", "--limit", "1", *more)
-    assert ran.code == 2
-    assert "device mtia cannot be used" in ran.err
+    assert ran.code == 5
+    assert "torch cannot use device mtia here" in ran.err
     assert "torch can use cpu" in ran.err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("run", "--limit", "1"), ("run", "--limit", "1", "--check"), ("tune", "size", "--synthetic", "one-shot", "--steps", "none"),
+        ("bench", "pool"), ("bench", "copy"), ("bench", "link"), ("bench", "model", "--geometry", "tiny-4k"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_torch_without_cuda_is_told_the_same_way_by_every_command(line: tuple[str, ...]) -> None:
+    import torch
+
+    if torch.version.cuda is not None:
+        pytest.skip("this torch was built with CUDA")
+    ran = call(*line, "--device", "cuda")
+    assert ran.code == 5
+    text = " ".join(ran.err.split())
+    assert f"why: this torch ({torch.__version__}) was built without CUDA" in text
+    assert "next: install a torch that was built with it into this environment" in text
 
 
 def test_a_sum_that_does_not_fit_prints_every_term() -> None:

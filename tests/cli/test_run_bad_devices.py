@@ -36,7 +36,7 @@ NAMED = ("--host-memory-kind", "tmpfs", "--host-memory-path", POOL)
 MODES = {
     Fault.REGISTER_MEMLOCK: "out of lockable memory",
     Fault.REGISTER_TOO_LARGE: "as for 512 GiB or more",
-    Fault.REGISTER_DRIVER_ERROR: "UNKNOWN (999)",
+    Fault.REGISTER_DRIVER_ERROR: "NOT_SUPPORTED (801)",
 }
 
 

@@ -261,7 +261,7 @@ class QueuedMover:
     def __init__(self, cuda: FakeCuda, inner: Mover | None = None) -> None:
         self._cuda = cuda
         self._inner = inner if inner is not None else TorchMover()
-        self.kind, self.reads_host = self._inner.kind, True
+        self.kind, self.reads_host, self.note = self._inner.kind, True, self._inner.note
         self.programs: set[int | None] = set()
         self.fail: Exception | None = None
 

@@ -8,6 +8,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 import pytest
+from bench_files import marked_lines
 
 from hicachectl.bench_data import Setting, bench_result
 from hicachectl.bench_model_data import (
@@ -132,3 +133,23 @@ def test_on_an_accelerator_whose_restores_are_cheap_few_tokens_are_enough_and_st
     assert storage["verdict"] == "from"  # attention makes late tokens dearer than any read
     assert storage["beyond_measured"]
     assert storage["n_tokens"] > 32_768
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 120])
+def test_a_curve_with_a_length_without_an_answer_has_a_mark(width: int) -> None:
+    (line,) = marked_lines(draw_model, document("bench-model"), "storage tier, 512 tokens", width)
+    assert "restore L3 storage ?" in line
+    (line,) = marked_lines(draw_model, document("bench-model"), "prefill, 1000 tokens", width)
+    assert "recompute ?" in line
+
+
+def test_two_models_are_said_once_and_a_slope_of_0_is_said() -> None:
+    data, stream = document("bench-model"), io.StringIO()
+    none = {"verdict": "demo", "n_tokens": None, "low_tokens": None, "high_tokens": None, "reason": "two models"}
+    data["break_even"] = [{**even, **none} for even in data["break_even"]]
+    data["saved"] = []
+    data["restore"][0]["b_interval_s"]["low"] = 0.0
+    draw_model(Screen(stream, width=120, ascii=True), data)
+    assert stream.getvalue().count("BREAK-EVEN") == 1
+    assert "BREAK-EVEN  DEMO: no break-even for your machine: two models" in stream.getvalue()
+    assert "b of restore L2 host is not told apart from 0" in stream.getvalue()

@@ -10,9 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_files import marked_lines
 from fake_memory import FakeDriver, FakeKernel
 
-from hicachectl.bench_copy_data import copy_costs, copy_details, copy_measures, copy_reasons, method_words
+from hicachectl.bench_copy_data import (
+    copy_costs,
+    copy_details,
+    copy_measures,
+    copy_reasons,
+    is_best,
+    method_words,
+)
 from hicachectl.bench_data import Setting, bench_result
 from hicachectl.bench_pool_data import METHOD, pool_costs, pool_details, pool_measures, pool_reasons
 from hicachectl.envelope import unexplained_nulls
@@ -144,3 +152,31 @@ def test_a_screen_of_bench_has_one_kind_of_unit() -> None:
         stream = io.StringIO()
         DRAWN[name](Screen(stream, width=160, ascii=True, wide=True))
         assert "GB" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 120])
+def test_a_row_without_an_answer_has_a_mark_and_is_never_called_best(width: int) -> None:
+    (line,) = marked_lines(draw_pool, pool(accelerated=True), "memfd huge, 1 thread", width)
+    assert "memfd huge, 1 thread ?" in line
+    data = copy(accelerated=True)
+    assert [row["backend"] for row in data["rows"] if row["best"]] == ["strided"] * 3
+    (line,) = marked_lines(draw_copy, data, "layer_first strided", width)
+    assert "layer_first ?" in line
+    assert "*" not in line
+
+
+def test_best_is_no_row_without_an_answer_and_none_that_another_beats_both_ways() -> None:
+    def row(backend: Backend, load: float, backup: float, wobble: float = 1.0) -> CopyRow:
+        def walls(seconds: float) -> AgainstPeak:
+            return replace(
+                moved(Direction.LOAD, 50e9, 0.9, 1 << 30), wall_s=(seconds, seconds, seconds * wobble, seconds * wobble)
+            )
+
+        return CopyRow(Layout.LAYER_FIRST, backend, load=walls(load), backup=walls(backup))
+
+    fast, slow, mixed = row(Backend.DIRECT, 1.0, 1.0), row(Backend.TORCH, 2.0, 2.0), row(Backend.STRIDED, 0.5, 1.5)
+    assert is_best(fast, (fast, slow, mixed))
+    assert is_best(mixed, (fast, slow, mixed))
+    assert not is_best(slow, (fast, slow))
+    assert not is_best(row(Backend.DIRECT, 1.0, 1.0, wobble=3.0), (row(Backend.DIRECT, 1.0, 1.0, wobble=3.0), slow))
+    assert is_best(slow, (row(Backend.DIRECT, 1.0, 1.0, wobble=3.0), slow))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_files import marked_lines
 
 from hicachectl.bench_data import Setting, bench_result
 from hicachectl.bench_store_data import METHOD, store_costs, store_details, store_measures, store_reasons
@@ -103,3 +104,19 @@ def test_what_fsync_adds_is_the_difference_of_both_writes() -> None:
     added = {one["subject"]: one for one in document(in_memory=True)["measures"] if one["quantity"] == "fsync_s"}
     assert added["fsync, 1 page a call, 1 thread"]["p50"] == pytest.approx(5e-3, rel=0.05)
     assert len(added) == 2
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 120])
+def test_a_row_without_an_answer_has_a_mark(width: int) -> None:
+    (line,) = marked_lines(draw_store, document(in_memory=False), "read cold, 16 pages a call, 2 threads", width)
+    assert "read cold ?" in line
+
+
+def test_a_cost_that_is_missing_has_its_reason_on_the_screen() -> None:
+    data, stream = document(in_memory=False), io.StringIO()
+    why = "read cold by one thread: calls of one size, a line needs two --batch sizes (and --threads 1)"
+    data["costs"] = {**data["costs"], "storage_read": None}
+    data["facts"] = {**data["facts"], "/costs/storage_read": {"reason": why}}
+    draw_store(Screen(stream, width=200, ascii=True), data)
+    assert f"  no costs.storage_read: {why}" in stream.getvalue()
+    assert "costs.host_read" not in stream.getvalue()

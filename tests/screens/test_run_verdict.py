@@ -13,7 +13,7 @@ from hicachectl.render.run_advice import advice
 from hicachectl.render.run_report import render_report
 from hicachectl.render.run_words import verdict
 from hicachectl.render.screen import Screen
-from hicachectl.runtime.replay.report import Compute, Gain, gain_at_model_size
+from hicachectl.runtime.replay.report import Compute, Gain, ReplayReport, gain_at_model_size
 
 
 def drawn(report: object) -> str:
@@ -83,3 +83,43 @@ def test_a_demonstration_says_how_to_get_a_verdict_and_what_memory_it_takes() ->
     assert "--geometry qwen3-8b" in why
     assert "a page is 72.0 MiB and these pools are 45.0 GiB" in why
     assert not [item for item in advice(all_tiers()) if "For a verdict" in item.why]
+
+
+def small_pool() -> ReplayReport:
+    """A host pool no larger than the device's, which therefore restored nothing."""
+    full = all_tiers()
+    return replace(
+        full, pools=replace(full.pools, host_slots=full.pools.device_slots, storage_capacity_bytes=0), pages_restored=0,
+        pages_hit_by_tier=replace(full.pages_hit_by_tier, host=0, storage=0),
+    )  # fmt: skip
+
+
+def test_a_host_pool_no_larger_than_the_device_is_too_small_to_tell() -> None:
+    found = verdict(small_pool())
+    assert found.answer.word == "OPEN"
+    assert "too small to tell" in found.answer.text
+    (grow,) = [item for item in advice(small_pool()) if "it cannot pay" in item.why]
+    assert int(grow.flags.split()[-1]) >= 2 * small_pool().pools.device_slots
+    assert not any("Leave" in item.why for item in advice(small_pool()))
+
+
+def test_under_write_back_a_small_host_pool_holds_other_pages_so_there_is_a_verdict() -> None:
+    small = small_pool()
+    found = verdict(replace(small, policies={**small.policies, "write_policy": "write_back"}))
+    assert found.answer.word == "NO"
+
+
+def test_a_limited_run_says_first_that_it_was_and_gives_no_advice_to_shrink() -> None:
+    full = replace(all_tiers(), failures_by_reason={})
+    shrinks = [
+        item for item in advice(replace(full, pools=replace(full.pools, host_slots=10**9))) if "larger than" in item.why
+    ]
+    assert shrinks  # what a whole trace is told
+    limited = replace(full, pools=replace(full.pools, host_slots=10**9), stop="limit")
+    assert "stopped at its limit" in advice(limited)[0].why
+    assert not [item for item in advice(limited) if "larger than" in item.why]
+
+
+def test_a_demonstration_has_a_command_that_leads_out_of_it() -> None:
+    (way,) = [item for item in advice(demo()) if item.why.startswith("This run shows")]
+    assert way.flags == "--geometry qwen3-8b --limit 50 --check"

@@ -140,7 +140,13 @@ PAGES = Path(__file__).parents[2] / "hicachectl/explain"
 
 ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
 
-SEVERAL = {"HC-NODE-UNKNOWN", "HC-PART-READ", "HC-THP-OFF"}  # what to run depends on what was found
+SEVERAL = {
+    "HC-LINK-WIDTH",
+    "HC-LINK-SPEED",
+    "HC-NODE-UNKNOWN",
+    "HC-PART-READ",
+    "HC-THP-OFF",
+}  # what to run depends on what was found
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.code)

@@ -25,6 +25,7 @@ from hosts.machines import (
 )
 
 from hicachectl.tuning.finding import Sight
+from hicachectl.tuning.hints import for_recording
 from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.model import SlotKind
 
@@ -77,6 +78,16 @@ def test_a_link_shared_by_many_is_judged_once_and_named_by_its_uplink() -> None:
     (found,) = of("HC-LINK-WIDTH", narrow)
     assert (found.subject, found.severity) == ("0000:21:00.0", "error")
     assert "0000:23:00.0 and 0000:24:00.0" in found.message
+    assert found.hint == f"reseat the card, then: hicachectl bench link {pair.uplinks[0].id}"
+
+
+def test_the_next_step_at_an_accelerators_link_is_to_load_it_and_at_a_disks_to_look() -> None:
+    idle = link(gt_s=8.0, most_gt_s=32.0)
+    (slow,) = of("HC-LINK-SPEED", machine(port(ROOT, link=idle), accelerator(CARD, ROOT, link=idle)))
+    assert slow.hint == f"hicachectl bench link {CARD}"
+    assert for_recording(slow.hint) == f"on that host: {slow.hint}"
+    narrow = machine(port(ROOT, link=link(now=2)), device(CARD, ROOT, kind=SlotKind.NVME, link=link(now=2)))
+    assert [one.hint for one in of("HC-LINK-WIDTH", narrow)] == [f"sudo lspci -vvs {CARD}"]
 
 
 def test_the_inside_of_a_switch_is_no_link_whether_its_types_were_read_or_not() -> None:

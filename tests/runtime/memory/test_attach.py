@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import gc
 import os
 import signal
@@ -17,7 +18,7 @@ import pytest
 from fake_memory import MIB, FakeDriver
 from shared_pools import GEOMETRY, LAYOUT, N_SLOTS
 
-from hicachectl.errors import HostError, UsageError
+from hicachectl.errors import HostError, PermissionDenied, UsageError
 from hicachectl.linux_calls import MADV_POPULATE_WRITE
 from hicachectl.runtime.geometry import KVGeometry, KVKind
 from hicachectl.runtime.layout import Layout
@@ -26,7 +27,14 @@ from hicachectl.runtime.memory.kinds import Kind
 from hicachectl.runtime.memory.live import LiveRegistrations
 from hicachectl.runtime.memory.mapping import attach_memory, map_memory
 from hicachectl.runtime.memory.register import NoRegistrar
-from hicachectl.runtime.memory.shared_file import LABEL_BYTES, Standing, label_text, look_at_file, remove_stale
+from hicachectl.runtime.memory.shared_file import (
+    LABEL_BYTES,
+    Standing,
+    label_text,
+    lock_as_owner,
+    look_at_file,
+    remove_stale,
+)
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.memory.steps import StepState
 from hicachectl.runtime.memory.syscalls import PoolCalls
@@ -342,6 +350,54 @@ def test_on_a_kernel_that_cannot_populate_without_writing_nothing_is_written_to_
             assert mapping.report.step("populate").state is StepState.SKIPPED  # type: ignore[union-attr]
             assert np.all(mapping.buffer == 5)
         assert np.all(made.buffer == 5)
+
+
+def planted(path: str, mapped_bytes: int, **label: int) -> int:
+    """Put a pool at `path` as its owner would, with another label; returns the descriptor that holds it."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    os.ftruncate(fd, mapped_bytes + LABEL_BYTES)
+    os.pwrite(fd, label_text({"mapped_bytes": mapped_bytes, **label}), mapped_bytes)
+    lock_as_owner(fd)
+    return fd
+
+
+def test_a_pool_of_another_user_is_not_attached_to(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fd = planted(path, MIB, n_bytes=MIB, pid=1)
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    with pytest.raises(PermissionDenied, match=f"belongs to user {user}, this is user {user + 1}"):
+        attach_memory(path, MIB)
+    os.close(fd)
+    os.unlink(path)
+
+
+def test_a_label_that_says_more_than_there_is_is_refused_before_anything_is_read(path: str) -> None:
+    fd = planted(path, MIB, n_bytes=64 * MIB, pid=1)
+    with pytest.raises(UsageError, match=f"holds {MIB} bytes of memory, {64 * MIB} wanted"):
+        attach_memory(path, 64 * MIB)
+    os.close(fd)
+    os.unlink(path)
+
+
+def test_a_label_without_its_maker_is_no_error_of_this_program(path: str) -> None:
+    fd = planted(path, MIB, n_bytes=MIB)
+    with attach_memory(path, MIB) as mapping:
+        assert mapping.buffer.size == MIB
+    with pytest.raises(UsageError, match="another one"):
+        attach_memory(path, 2 * MIB)
+    os.close(fd)
+    os.unlink(path)
+
+
+def test_a_memfd_that_cannot_be_sealed_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(fd: int, command: int, *more: object) -> int:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="F_ADD_SEALS"):
+        PoolCalls().shared_memory(MIB)
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_label_that_does_not_fit_its_page_is_an_error() -> None:

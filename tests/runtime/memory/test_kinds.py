@@ -17,7 +17,7 @@ from hicachectl.runtime.memory.kinds import (
     require_hugetlb,
     small_pages_reason,
 )
-from hicachectl.runtime.memory.making import mapped_size
+from hicachectl.runtime.memory.preflight import mapped_size
 from hicachectl.runtime.memory.syscalls import PoolCalls
 
 

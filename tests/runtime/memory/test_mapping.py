@@ -19,6 +19,7 @@ from hicachectl.errors import (
     HicacheError,
     HostError,
     InvariantBroken,
+    PermissionDenied,
     UsageError,
     Vanished,
 )
@@ -28,6 +29,8 @@ from hicachectl.runtime.memory.kinds import Kind
 from hicachectl.runtime.memory.live import LiveRegistrations
 from hicachectl.runtime.memory.mapping import Mapping, map_memory, reserve
 from hicachectl.runtime.memory.placement_modes import Placed, PlacementMode
+from hicachectl.runtime.memory.preflight import require_pool
+from hicachectl.runtime.memory.refusals import not_obtained
 from hicachectl.runtime.memory.register import NoRegistrar, Refusal, Registrar
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.memory.steps import StepState
@@ -412,13 +415,13 @@ def test_a_refused_registration_of_hugetlb_pages_is_told_or_ends_it_and_gives_th
     if must:
         with pytest.raises(HostError, match="could not be registered") as caught:
             made(kernel, spec, driver, live, n_bytes=16 * MIB)
-        assert "UNKNOWN (999)" in str(caught.value.why)
+        assert "NOT_SUPPORTED (801)" in str(caught.value.why)
     else:
         with made(kernel, spec, driver, live, n_bytes=16 * MIB) as mapping:
             step = mapping.report.step("register")
             assert step is not None
             assert (step.state, mapping.report.registered_bytes) == (StepState.REFUSED, 0)
-            assert "UNKNOWN (999)" in str(step.reason)
+            assert "NOT_SUPPORTED (801)" in str(step.reason)
             assert step.asked.endswith("all of it, in chunks of at most 4.0 MiB")
     assert kernel.holds_nothing
     assert not driver.behind.registered  # type: ignore[union-attr]
@@ -494,3 +497,67 @@ def test_the_descriptor_of_a_memfd_is_the_same_memory() -> None:
         assert mapping.fd is not None
         assert os.pread(mapping.fd, 6, 0)[5] == 42
         assert np.frombuffer(os.pread(mapping.fd, 5, 0), np.uint8).sum() == 0
+
+
+def test_memory_that_the_driver_does_not_let_go_of_stays_mapped_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    no = Refusal("cuMemHostUnregister", 1, "INVALID_VALUE", "words of the driver")
+    kernel, driver = FakeKernel(), FakeDriver(lambda call, n: no if call == "unregister" else None)
+    mapping = made(kernel, registrar=driver)
+    assert mapping.close() == (no,)
+    step = mapping.report.step("unregister")
+    assert step is not None
+    assert (step.state, step.reason) == (StepState.REFUSED, str(no))
+    assert "stays mapped: cuMemHostUnregister: INVALID_VALUE (1)" in caplog.text
+    assert mapping.close() == ()
+    report = mapping.report
+    del mapping
+    gc.collect()
+    assert kernel.reserved
+    assert "release" not in kernel.calls
+    assert report.registered_bytes
+
+
+def test_memory_that_is_partly_registered_and_not_let_go_of_stays_mapped_too() -> None:
+    no = Refusal("register", 2, "MEMORY_ALLOCATION", "words")
+    kernel = FakeKernel()
+    driver = FakeDriver(lambda call, n: no if call == "unregister" or (call == "register" and n == 2) else None)
+    mapping = made(kernel, MappingSpec(slot_bytes=2 * MIB, largest_registration_bytes=2 * MIB), registrar=driver)
+    assert mapping.report.registered_bytes == 0
+    mapping.close()
+    del mapping
+    gc.collect()
+    assert kernel.reserved
+
+
+@pytest.mark.parametrize(("more", "fits"), [(0, False), (4096, True)])
+def test_the_look_before_counts_the_label_and_the_padding_of_a_file(more: int, fits: bool) -> None:
+    kernel = FakeKernel()
+    kernel.free = 34 * MIB + more  # 33 MiB is 17 huge pages
+    spec = MappingSpec(kind=Kind.TMPFS, path="/dev/shm")
+    if fits:
+        require_pool(kernel, 33 * MIB, spec)
+        made(kernel, spec, n_bytes=33 * MIB).close()
+    else:
+        with pytest.raises(CapacityError, match=r"34\.0 MiB on a tmpfs with 34\.0 MiB left"):
+            require_pool(kernel, 33 * MIB, spec)
+
+
+@pytest.mark.parametrize(
+    ("number", "call", "kind", "what", "hint"),
+    [
+        (errno.ENOMEM, "mmap", CapacityError, "no address range", "ulimit -v"),
+        (errno.EMFILE, "memfd_create", CapacityError, "no memfd memory", "ulimit -n"),
+        (errno.ENOSPC, "pwrite", CapacityError, "no memfd memory", "mount larger"),
+        (errno.ENOMEM, "memfd_create", CapacityError, "no memfd memory", "free memory"),
+        (errno.EPERM, "fcntl F_ADD_SEALS", PermissionDenied, "no memfd memory", "another kind"),
+        (errno.ENOENT, "open /dev/shm/x", UsageError, "no memfd memory", "folder that is there"),
+    ],
+)
+def test_memory_that_cannot_be_had_is_told_by_the_call_that_was_refused(
+    number: int, call: str, kind: type[HicacheError], what: str, hint: str
+) -> None:
+    found = not_obtained(OSError(number, os.strerror(number), call), MIB, MappingSpec(kind=Kind.MEMFD))
+    assert isinstance(found, kind)
+    assert found.what.startswith(what)
+    assert call in (found.why or "")
+    assert hint in (found.hint or "")

@@ -560,6 +560,38 @@ def test_smaller_staging_is_made_of_whole_words() -> None:
     assert rig.backend.staging_bytes == 2 * 1_562_496
 
 
+@pytest.mark.parametrize("kind", [Backend.STRIDED, Backend.UVA], ids=lambda kind: kind.value)
+def test_every_call_of_a_transfer_is_a_submission_those_that_bring_its_slots_too(kind: Backend) -> None:
+    geometry = KVGeometry("wide", KVKind.GQA, n_layers=3, token_plane_bytes=16 << 10, page_tokens=4)
+    options = StagingOptions(1 << 30, least_group_bytes=0, first_pieces=2, few_slots=0)
+    rig = Rig(geometry, Layout.PAGE_FIRST_DIRECT, options, kind=kind)
+    rig.prepare()
+    with rig.engine([1, 2]) as engine:
+        for ask in (engine.load, engine.backup):
+            rig.cuda.started.clear()
+            moved = finish(ask(some(20, 3, 9, 1, 23, 0, 7), some(0, 2, 4, 6, 8, 10, 12)))
+            assert moved.n_submissions == len(rig.cuda.started)
+
+
+def test_staging_of_buffers_smaller_than_a_chunk_says_what_it_takes_instead() -> None:
+    geometry = KVGeometry("wide", KVKind.GQA, n_layers=3, token_plane_bytes=16 << 10, page_tokens=4)
+    rig = Rig(geometry, Layout.PAGE_FIRST_DIRECT, StagingOptions(64 << 10))
+    rig.prepare()
+    assert rig.backend.staging_bytes == 2 * 2 * (64 << 10)
+    assert any("staging of 2 x 2 x 65536 bytes instead of 65536" in note for note in rig.backend.notes)
+    fits = Rig(geometry, Layout.PAGE_FIRST_DIRECT, StagingOptions((256 << 10) + 13))
+    fits.prepare()
+    assert fits.backend.staging_bytes == 256 << 10
+    assert not any("instead of" in note for note in fits.backend.notes)
+
+
+@pytest.mark.parametrize("kernel", [False, True])
+def test_a_kernel_that_takes_memory_in_every_step_is_told(kernel: bool) -> None:
+    rig = Rig(GEOMETRIES[0], Layout.PAGE_FIRST, StagingOptions(1 << 20), kernel=kernel)
+    rig.prepare()
+    assert any("takes device memory in every step" in note for note in rig.backend.notes) is not kernel
+
+
 def test_a_layer_can_be_ordered_before_the_callers_own_stream_goes_on() -> None:
     geometry = KVGeometry("wide", KVKind.GQA, n_layers=3, token_plane_bytes=64 << 10, page_tokens=1)
     for seed in range(20):

@@ -236,13 +236,21 @@ def test_a_wait_that_is_interrupted_anywhere_leaves_an_end_that_the_submission_t
 
         # Python looks for signals where functions begin and behind calls.
         def interrupt(frame: Any, event: str, _: Any, nth: int = nth, places: Any = places, files: Any = files) -> None:
-            ours = frame.f_code.co_filename.rsplit("/", 1)[-1] in files
+            at = frame if event == "c_return" or frame.f_back is None else frame.f_back
+            ours = at.f_code.co_filename.rsplit("/", 1)[-1] in files
             if ours and event in ("call", "return", "c_return") and next(places) == nth:
                 raise KeyboardInterrupt
 
-        with engine_of(lambda gate=gate: Scripted(lambda: True, gate.hold)) as engine:  # type: ignore[misc]
+        def here() -> bool:
+            return threading.current_thread() is threading.main_thread()
+
+        with engine_of(lambda gate=gate, here=here: Scripted(here, gate.hold)) as engine:  # type: ignore[misc]
             load = engine.load(some(1, 5), some(1, 3))
             assert gate.asleep.wait(LONG_S)
+            other = threading.Thread(target=load.wait)
+            other.start()
+            while not load._ended._waiters:  # type: ignore[attr-defined]
+                time.sleep(0.001)
             before, interrupted = sys.getprofile(), True
             try:
                 sys.setprofile(interrupt)
@@ -254,6 +262,8 @@ def test_a_wait_that_is_interrupted_anywhere_leaves_an_end_that_the_submission_t
                 sys.setprofile(before)
             gate.opened.set()
             assert load.wait(LONG_S)
+            other.join(LONG_S)
+            assert not other.is_alive()
             assert load.ok
             assert load.wait_layer(LAST_LAYER, 0)
             assert load.wall_s > 0
