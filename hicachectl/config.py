@@ -414,7 +414,9 @@ def _check_together(merged: Mapping[str, _Set]) -> None:
                 f"{name} {given.value!r} is not known",
                 where=given.origin.where,
                 why="presets: " + ", ".join(PRESETS),
-                hint=f"did you mean {near!r}?" if near else "give one of these names",
+                hint=f"did you mean {near!r}?"
+                if near
+                else "give one of these names, of another model that with the same bytes a token",
             )
     base, bound = merged["run.prefetch.base_s"], merged["run.prefetch.max_s"]
     if float(str(bound.value)) < float(str(base.value)):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from hicachectl.config_section import SIZE_WANTED, Section, SizeBytes, read_size
+from hicachectl.config_section import Section, SizeBytes, read_size
 
 __all__ = ["HostMemoryConfig"]
 
@@ -75,7 +75,7 @@ class HostMemoryConfig(Section):
     chunk_bytes: _Chunk = Field(
         default=64 << 30,
         description="most bytes of one registration with the device's driver; one of 512 GiB or more fails, and a giant one holds up the host",
-        json_schema_extra=SIZE_WANTED,
+        json_schema_extra={"want": "a size from 1MiB to 64GiB, or a number of bytes"},
     )
     must_register: bool = Field(
         default=False,

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from hicachectl.config import DEMO_PROFILE, Effective, load_config
 from hicachectl.config_models import RunConfig
@@ -56,6 +57,8 @@ class RunPlan:
     longest_pages: int
     memory_terms: tuple[tuple[str, int], ...]
     diagnostics: tuple[Diagnostic, ...]
+    makes_storage_folder: bool = False
+    """Whether the storage folder is not there yet."""
 
 
 def effective_config(
@@ -154,6 +157,7 @@ def plan_run(run: RunConfig, *, tuned_weights: str | None = None, must_fit: bool
             *disk_warnings(run),
             *(small_pages_warning(PoolCalls(), host_memory) if run.host_slots else ()),
         ),
+        run.storage_path not in (None, "auto") and not os.path.lexists(str(run.storage_path)),
     )
 
 
@@ -200,9 +204,20 @@ def _require_storage(run: RunConfig, geometry: KVGeometry) -> None:
         )  # fmt: skip
     if run.storage_path == "auto":
         return
-    folder = Path(run.storage_path).absolute()
+    asked = Path(run.storage_path).absolute()
+    folder = asked
     while not os.path.lexists(folder):
         folder = folder.parent
+    if folder.is_dir() and folder not in (asked, asked.parent):
+        raise not_ready(
+            StorageError(
+                "there is no such storage folder, nor the one it would lie in",
+                fault=StorageFault.MISSING,
+                where=run.storage_path,
+                why=f"{asked.parent} is not there; only the last folder of a path is made",
+                hint=f"correct the name, or: mkdir -p {quote(str(asked.parent))}",
+            )
+        )
     if folder.is_dir() and os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         return
     fault = StorageFault.DENIED if folder.is_dir() else StorageFault.TRANSIENT

@@ -52,8 +52,9 @@ def parse_size(text: str | int, *, where: str | None = None) -> int:
     match = _SIZE.fullmatch(str(text))
     unit = _UNITS.get(match.group(2).lower()) if match else None
     if match is None or unit is None:
+        short = match is not None and match.group(2).lower() in ("ki", "mi", "gi", "ti")
         raise UsageError(
-            f"{text!r} is not a size",
+            f"{text!r} is not a size" + (f", {str(text).strip()}B is" if short else ""),
             where=where,
             hint="give a number with KiB, MiB, GiB, TiB (1024) or kB, MB, GB, TB (1000)",
         )

@@ -183,6 +183,9 @@ def preset(name: str, page_tokens: int, dtype: str | None = None) -> KVGeometry:
     if make is None:
         near = difflib.get_close_matches(name, PRESETS, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise UsageError(f"geometry {name!r} is not known", hint=f"{hint}one of {', '.join(PRESETS)}")
+        raise UsageError(
+            f"geometry {name!r} is not known", where="--geometry or run.geometry",
+            hint=f"{hint}one of {', '.join(PRESETS)}; for another model the one with the same bytes a token (README, Your traffic)",
+        )  # fmt: skip
     geometry = make(page_tokens)
     return geometry if dtype is None else with_dtype(geometry, dtype)

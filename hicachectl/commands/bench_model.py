@@ -157,7 +157,9 @@ def _check_prefill(
     from hicachectl.runtime.probes.fits import QUADRATIC, fit
     from hicachectl.runtime.probes.prefill_file import parse_prefill
 
-    text = read_input(prefill_file, "name a CSV or JSON file of (tokens, seconds)")
+    text = read_input(
+        prefill_file, "name a CSV or JSON file of (tokens, seconds), or --prefill synthetic to measure here"
+    )
     timings = parse_prefill(text, str(prefill_file))
     try:
         fit(timings, QUADRATIC)

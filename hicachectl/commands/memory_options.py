@@ -34,7 +34,9 @@ Weights = Annotated[Text, _option("--host-memory-weights", "Weights the nodes sh
 HugePages = Annotated[Text, _option("--host-memory-huge-pages", "Ask for huge pages: true or false.", "BOOL")]
 HugetlbBytes = Annotated[Text, _option("--host-memory-hugetlb-bytes", "Kind hugetlb: size of its pages.", "SIZE")]
 Threads = Annotated[Text, _option("--host-memory-threads", "Threads that populate the host pool.", "N")]
-ChunkBytes = Annotated[Text, _option("--host-memory-chunk-bytes", "Most bytes of one registration.", "SIZE")]
+ChunkBytes = Annotated[
+    Text, _option("--host-memory-chunk-bytes", "Most bytes of one registration, 1MiB to 64GiB.", "SIZE")
+]
 
 
 def memory_flags(

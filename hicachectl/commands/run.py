@@ -126,6 +126,9 @@ def command(
     if check:
         _emit_check(cli, effective, plan)
         return
+    if plan.makes_storage_folder:
+        made = f"the storage folder {effective.run.storage_path} was not there, this run made it"
+        plan = replace(plan, info=replace(plan.info, warnings=(*plan.info.warnings, made)))
     for diagnostic in plan.diagnostics:
         cli.note(f"{diagnostic.severity.value} {diagnostic.code}: {diagnostic.message}")
     typed = [*(("--profile", profile) if profile else ())]
@@ -376,7 +379,11 @@ def _emit_check(cli: Context, effective: Effective, plan: RunPlan) -> None:
         longest_request_pages=plan.longest_pages,
         device_slots=plan.replay.device_slots or plan.longest_pages,
         host_slots=plan.replay.host_slots,
-        storage="a temporary folder" if plan.uses_temporary_storage else storage,
+        storage="a temporary folder"
+        if plan.uses_temporary_storage
+        else f"{storage} (will be made)"
+        if plan.makes_storage_folder
+        else storage,
         memory_bytes=dict(plan.memory_terms),
         notes=plan.info.warnings,
         settings=tuple(

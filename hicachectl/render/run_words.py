@@ -318,6 +318,15 @@ def caveats(report: ReplayReport) -> tuple[str, ...]:
         )
     if "storage_to_host" in report.paths and report.paths["storage_to_host"].pages:
         texts.append("Storage reads may have come from the page cache of this host.")
+    if report.paths:
+        texts.append(
+            "Two rates of one path: PATHS divides all its bytes by all the time spent copying; COST MODEL fits its latest transfers, a fixed "
+            "part and a rate beyond it, which is therefore the higher one."
+        )
+    if report.pools.storage_objects:
+        texts.append(
+            "What storage holds counts files: each page with its header, rounded up to blocks of the file system."
+        )
     if report.unfinished_pages:
         left = ", ".join(
             f"{_pages(n)} {path.replace('_to_', ' -> ')}" for path, n in sorted(report.unfinished_pages.items())

@@ -19,6 +19,7 @@ from enum import Enum
 
 from hicachectl.errors import CapacityError, UsageError
 from hicachectl.runtime.memory.syscalls import MemoryCalls
+from hicachectl.units import format_bytes
 
 __all__ = [
     "HugetlbPool",
@@ -138,12 +139,18 @@ def read_hugetlb(calls: MemoryCalls, page_bytes: int | None, nodes: Sequence[int
             for file in ("nr_hugepages", "free_hugepages", "resv_hugepages")
         )
     except (OSError, ValueError) as error:
+        whole = 1 << (size - 1).bit_length()
+        meant = (
+            ""
+            if size == whole
+            else f"a page is a power of two of bytes, such as {format_bytes(whole)} (1GB is 10^9 bytes, 1GiB 2^30); "
+        )
         raise CapacityError(
             f"no hugetlb pool of {size >> 10} kB pages",
             terms=(("page bytes", size),),
             where=f"/sys/kernel/mm/hugepages/{name}",
             why=str(error),
-            hint="choose a page size listed in /sys/kernel/mm/hugepages, or kind anonymous",
+            hint=f"{meant}choose a page size listed in /sys/kernel/mm/hugepages, or kind anonymous",
         ) from error
     by_node: dict[int, int] = {}
     for node in nodes:

@@ -36,7 +36,7 @@ def check_page_tokens(block_tokens: int, page_tokens: int) -> str | None:
     """
     if page_tokens <= 0 or block_tokens % page_tokens:
         divisors = [n for n in range(1, block_tokens + 1) if block_tokens % n == 0]
-        near = sorted(sorted(divisors, key=lambda n: abs(n - page_tokens))[:3])
+        near = [*(n for n in divisors if n < page_tokens)][-1:] + [*(n for n in divisors if n > page_tokens)][:1]
         raise UsageError(
             f"page_tokens {page_tokens} does not divide the trace's block of {block_tokens} tokens",
             hint=f"use {', '.join(map(str, near[:-1])) + ' or ' if len(near) > 1 else ''}{near[-1]}",

@@ -272,3 +272,21 @@ def test_counts_do_not_depend_on_how_slow_a_copy_is(tmp_path: Path, monkeypatch:
     rng = np.random.default_rng(3)
     hook(monkeypatch, lambda self, direction, host_pool, host_slots: time.sleep(float(rng.uniform(0, 0.02))))
     assert counts(replay(*argv)) == quick
+
+
+def test_a_folder_that_is_made_is_told_and_a_mistyped_path_is_refused(tmp_path: Path) -> None:
+    trace = conversation_trace(tmp_path)
+    new, far = tmp_path / "l3", tmp_path / "no" / "such" / "l3"
+    checked = run("--trace", trace, "--storage-path", str(new), "--check")
+    assert checked.json["data"]["storage"] == f"{new} (will be made)"
+    assert not new.exists()
+    ran = run("--trace", trace, "--storage-path", str(new))
+    assert any(
+        f"the storage folder {new} was not there, this run made it" in note for note in ran.json["data"]["notes"]
+    )
+    again = run("--trace", trace, "--storage-path", str(new))
+    assert not any("this run made it" in note for note in again.json["data"]["notes"])
+    refused = run("--trace", trace, "--storage-path", str(far))
+    assert refused.code == 10
+    assert f"mkdir -p {far.parent}" in " ".join(refused.err.split())
+    assert not (tmp_path / "no").exists()
