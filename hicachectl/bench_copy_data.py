@@ -175,7 +175,7 @@ def is_best(row: CopyRow, rows: Sequence[CopyRow]) -> bool:
 def _walls(row: CopyRow) -> list[float]:
     """Median seconds each way; empty where a way was not measured or is no answer."""
     ways = [measure(subject(row), "wall_s", moved.wall_s) for moved in (row.load, row.backup) if moved is not None]
-    found = [one.p50 for one in ways if one.p50 is not None and not one.noisy]
+    found = [one.p50 for one in ways if one.p50 is not None and one.why_no_answer is None]
     return found if len(found) == 2 else []
 
 
