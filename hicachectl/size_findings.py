@@ -17,9 +17,9 @@ __all__ = ["size_exit_code", "size_findings"]
 
 def size_exit_code(climbed: Climbed, *, predict_only: bool) -> ExitCode:
     """Return 0 where the steps were made or none was asked for, else the code of a sizing without an answer. Pure."""
-    from hicachectl.tuning.sizing.step_rules import Ended
+    from hicachectl.tuning.sizing.step_rules import DONE, Ended
 
-    if predict_only or climbed.ended in (Ended.CONFIRMED, Ended.NOT_CONFIRMED, Ended.NO_STEPS):
+    if predict_only or climbed.ended in (*DONE, Ended.NO_STEPS):
         return ExitCode.OK
     return ExitCode.NO_RESULT
 

@@ -6,7 +6,6 @@ from collections import deque
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from hicachectl.context import Context
@@ -17,7 +16,6 @@ from hicachectl.size_window import Collected
 if TYPE_CHECKING:
     from hicachectl.config import Effective
     from hicachectl.runtime.replay.driver import ReplayConfig
-    from hicachectl.tuning.sizing.economics import Costs
     from hicachectl.tuning.sizing.live_feed import Share
     from hicachectl.tuning.sizing.live_judge import LiveStep
     from hicachectl.tuning.sizing.live_steps import LiveTried
@@ -55,10 +53,10 @@ class LiveSizing(Sizing):
         self.live_steps: tuple[LiveStep, ...] = ()
         self.drift: Drift | None = None
         self.too_long_requests = sum(done["live"]["too_long_requests"] for done in collected.records.done.values())
-        self._started_s = monotonic() - collected.seconds
         self._done = dict(collected.records.done)
         self._settled: Prediction | None = None
         super().__init__(cli, _with_window(effective, collected.path, collected), *args, **more)
+        self._began_s -= collected.seconds
         self._take(collected.path)
         window = self.collected.records.window
         assert window is not None
@@ -127,14 +125,6 @@ class LiveSizing(Sizing):
 
         return Waterfall((), (LeftOut("live steps", _OTHER_REQUESTS),)) if climbed.steps else Waterfall()
 
-    def by_economics(
-        self, prediction: Prediction, climbed: Climbed, costs: Costs, journal: SizeJournal
-    ) -> tuple[Prediction, Climbed]:
-        """Choose again by what was measured, as `Sizing.by_economics`; the prediction is another where the traffic drifted then."""
-        before = self.drift
-        chosen, again = super().by_economics(prediction, climbed, costs, journal)
-        return (chosen if self.drift is before else self.settled(chosen)), again
-
     def settled(self, prediction: Prediction) -> Prediction:
         """Return the prediction that the steps ended with: another one where the traffic drifted."""
         return self._settled or prediction
@@ -146,7 +136,6 @@ class LiveSizing(Sizing):
         window = self.collected.records.window
         assert window is not None
         sizes = (0, *prediction.sizes) if self.steps_text != NO_STEPS and prediction.sizes else ()
-        left_s = None if time_budget_s is None else max(0.0, time_budget_s - (monotonic() - self._started_s))
         later = later_traffic(self.plan.trace, self.base.geometry.page_tokens, self.points)
         with self.cli.progress("steps", unit="requests") as progress:
 
@@ -171,7 +160,7 @@ class LiveSizing(Sizing):
             climbed, self.live_steps = climb_live(
                 sizes, prediction.choice.host_pages, try_size=try_size,
                 assume=lambda pages: assumption_of(self.base, self.device_pages, pages, exclusive=self.exclusive), journal=journal, done=dict(self._done),
-                points=self.points, window_s=float(window["seconds"]), most_requests=max(1, self.plan.info.n_requests // 2), time_budget_s=left_s, tell=tell,
+                points=self.points, reach=prediction.reach, window_s=float(window["seconds"]), most_requests=max(1, self.plan.info.n_requests // 2), time_budget_s=self.left_s(time_budget_s), tell=tell,
             )  # fmt: skip
         return climbed
 

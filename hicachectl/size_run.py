@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hicachectl.tuning.sizing.trial_storage import TrialStorage
     from hicachectl.tuning.sizing.waterfall import Waterfall
 
-__all__ = ["NO_STEPS", "Done", "Sizing", "last_good"]
+__all__ = ["NO_STEPS", "Done", "Sizing"]
 
 NO_STEPS = "none"
 _FOUND = {"steps", "chosen", "bound", "rule", "reason"}
@@ -146,6 +146,10 @@ class Sizing:
         )  # fmt: skip
         return replace(prediction, choice=choice, sizes=tuple(was["steps"]))
 
+    def left_s(self, time_budget_s: float | None) -> float | None:
+        """Return what is left of the seconds that the whole sizing has; None: no limit."""
+        return None if time_budget_s is None else max(0.0, time_budget_s - (monotonic() - self._began_s))
+
     def settled(self, prediction: Prediction) -> Prediction:
         """Return the prediction that the steps ended with: of a trace the one they began with. Pure."""
         return prediction
@@ -180,8 +184,8 @@ class Sizing:
                 sizes, prediction.choice.host_pages, try_size=try_size, predict=prediction.hits,
                 total_pages=prediction.curve.total,
                 assume=lambda pages: assumption_of(self.base, self.device_pages, pages, exclusive=self.exclusive),
-                journal=journal, done=done, points=self.points,
-                slack_pages=int((0.01 + 2 * error) * prediction.curve.total), time_budget_s=time_budget_s, tell=tell,
+                journal=journal, done=done, points=self.points, reach=prediction.reach,
+                slack_pages=int((0.01 + 2 * error) * prediction.curve.total), time_budget_s=self.left_s(time_budget_s), tell=tell,
             )  # fmt: skip
 
     def beside(
@@ -210,10 +214,9 @@ class Sizing:
                 before = progress.done
                 return trials.stage(stage, config)
 
-            left = None if time_budget_s is None else time_budget_s - (monotonic() - self._began_s)
             return measure_stages(
-                self.base, climbed, try_stage=try_stage, journal=journal, done=done, time_budget_s=left
-            )
+                self.base, climbed, try_stage=try_stage, journal=journal, done=done, time_budget_s=self.left_s(time_budget_s)
+            )  # fmt: skip
 
     def attribution(self, climbed: Climbed, stages: dict[str, Trial | str]) -> Waterfall:
         """Put what was measured in a row: what each part of the host tier is worth. Pure."""
@@ -238,27 +241,6 @@ class Sizing:
         measured, why = with_given(given, measured, why, self.base, traffic, of_pool)
         return of_pool, measured, why
 
-    def by_economics(
-        self, prediction: Prediction, climbed: Climbed, costs: Costs, journal: SizeJournal
-    ) -> tuple[Prediction, Climbed]:
-        """Choose again by what was measured, and try that size too where it was not tried yet."""
-        from hicachectl.tuning.sizing.plateau import choose
-
-        choice = choose(
-            prediction.levels_for(costs), self.base.geometry.page_bytes, points=self.points, costs=costs, limits=prediction.limits,
-            half_interval=prediction.error(None) or 0.0, too_short=prediction.sure.too_short,
-        )  # fmt: skip
-        prediction = replace(prediction, choice=choice)
-        tried = {step.pages: step for step in climbed.steps if step.trial is not None}
-        if not choice.grows or choice.host_pages in tried or self.steps_text != "auto":
-            return prediction, climbed
-        prediction = replace(prediction, sizes=tuple(sorted({*prediction.sizes, choice.host_pages})))
-        again = self.climb(
-            prediction, journal, {pages: asdict(step.trial) for pages, step in tried.items() if step.trial}
-        )
-        steps = tuple(replace(s, resumed=tried[s.pages].resumed) if s.pages in tried else s for s in again.steps)
-        return prediction, replace(again, steps=steps)
-
     def policies(self, prediction: Prediction) -> list[Any]:
         """Simulate other policies at the size found: last in the order of attribution."""
         from hicachectl.tuning.sizing.simulate import Policy, policies_to_compare, simulate
@@ -281,6 +263,7 @@ class Sizing:
 
     def write_config(self, path: Path, prediction: Prediction, climbed: Climbed, journal_id: str) -> None:
         """Write the settings of the run that reproduces the chosen step."""
+        from hicachectl.size_choice import last_good
         from hicachectl.size_config import config_text, write_config
 
         choice = prediction.choice
@@ -375,12 +358,3 @@ class Sizing:
             "concurrency": self.concurrency, "exclusive": self.exclusive, "storage_pages": self.storage_pages,
             "storage_folder": None if self.storage_folder is None else str(self.storage_folder),
         }  # fmt: skip
-
-
-def last_good(prediction: Prediction, climbed: Climbed) -> int:
-    """The size that goes into the configuration: the chosen one, or the largest below it that worked where it failed. Pure."""
-    chosen = prediction.choice.host_pages
-    failed = {step.pages for step in climbed.steps if step.trial is None}
-    if chosen not in failed:
-        return chosen
-    return max((step.pages for step in climbed.steps if step.trial is not None and step.pages < chosen), default=0)

@@ -92,10 +92,11 @@ def size(
     from hicachectl.config import LOCAL_FILE
     from hicachectl.run_costs import with_measured_prefill
     from hicachectl.run_plan import effective_config
+    from hicachectl.size_choice import last_good, settle
     from hicachectl.size_config import refuse_existing
     from hicachectl.size_findings import size_exit_code, size_findings
     from hicachectl.size_live import LiveSizing
-    from hicachectl.size_run import NO_STEPS, Sizing, last_good
+    from hicachectl.size_run import NO_STEPS, Sizing
     from hicachectl.size_window import collect_window, refuse_with_live
     from hicachectl.tuning.sizing.stages import AGAIN
 
@@ -145,9 +146,10 @@ def size(
     climbed = run.climb(prediction, journal, done.steps, time_budget_s=time_budget)
     prediction = run.settled(prediction)
     stages = run.beside(prediction, climbed, journal, done.stages, time_budget_s=time_budget) if waterfall else {}
-    of_pool, costs, why_no_costs = run.costs(prediction, climbed, stages.get(AGAIN, "not made (--no-waterfall)"))
-    if costs is not None:
-        prediction, climbed = run.by_economics(prediction, climbed, costs, journal)
+    settled = settle(
+        run, prediction, climbed, stages.get(AGAIN, "not made (--no-waterfall)"), journal, time_budget_s=time_budget
+    )
+    prediction, climbed = settled.prediction, settled.climbed
     simulated = run.policies(prediction) if policies and prediction.choice.grows else []
     if write is not None:
         run.write_config(write, prediction, climbed, journal.id)
@@ -157,7 +159,7 @@ def size(
 
     found = SizeFound(
         prediction, climbed, run.plan, run.budget, run.ranks, run.shared, journal.id, str(journal.folder), None if write is None else str(write), verified,
-        tuple(simulated), points, costs, why_no_costs, last_good(prediction, climbed), of_pool, run.attribution(climbed, stages),
+        tuple(simulated), points, settled.costs, settled.why_no_costs, last_good(prediction, climbed), settled.of_pool, run.attribution(climbed, stages),
         run.budget_note(prediction),
     )  # fmt: skip
     data, facts = size_data(found)

@@ -16,7 +16,7 @@ import numpy as np
 from hicachectl.tuning.sizing.levels import Levels, Rates
 from hicachectl.units import GIB
 
-__all__ = ["Costs", "Worth", "payback_h", "saved_s_per_h", "worth_of"]
+__all__ = ["Costs", "Worth", "net_s_per_h", "payback_h", "saved_s_per_h", "slack_s_per_h", "worth_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,19 @@ def saved_s_per_h(levels: Levels, costs: Costs) -> Rates:
     served = paying[np.minimum(np.arange(len(paying)), levels.served_below)]
     saved: Rates = costs.gain_s_per_h * paying - costs.storage_gain_s_per_h * served
     return saved
+
+
+def net_s_per_h(levels: Levels, costs: Costs, page_bytes: int) -> Rates:
+    """Return what host pools of 0, 1, 2, ... pages save an hour, less what they cost. Pure."""
+    saved = saved_s_per_h(levels, costs)
+    net: Rates = saved - np.arange(len(saved)) * (page_bytes / GIB * costs.pool_s_per_gib_h)
+    return net
+
+
+def slack_s_per_h(levels: Levels, costs: Costs, half_interval: float) -> float:
+    """Return by how much two net gains must differ to be told apart: 1 % of the largest saving, or the interval of the hit rate. Pure."""
+    most, gained = float(saved_s_per_h(levels, costs)[-1]), float(levels.paying_rates[-1])
+    return max(0.01 * most, most / gained * half_interval) if gained > 0 else 0.0
 
 
 def worth_of(levels: Levels, costs: Costs, page_bytes: int, host_pages: int) -> Worth:

@@ -23,7 +23,7 @@ from hicachectl.tuning.sizing.live_feed import LiveFeed, NewRequests, Share
 from hicachectl.tuning.sizing.live_judge import LiveStep, Replayed, Told, Verdict, judge, step_of
 from hicachectl.tuning.sizing.paged import paged
 from hicachectl.tuning.sizing.size_journal import SizeJournal
-from hicachectl.tuning.sizing.step_rules import Tried, ended
+from hicachectl.tuning.sizing.step_rules import Reach, Tried, ended
 from hicachectl.tuning.sizing.steps import Climbed, Step, trial_of
 from hicachectl.tuning.sizing.trial import Trial, try_pool
 from hicachectl.tuning.sizing.window import Definition, window_of
@@ -115,6 +115,7 @@ def climb_live(
     journal: SizeJournal,
     done: Mapping[int, dict[str, Any]],
     points: float,
+    reach: Reach,
     window_s: float,
     most_requests: int,
     time_budget_s: float | None,
@@ -133,7 +134,8 @@ def climb_live(
     at_chosen: float | None = None
     left = sorted(set(sizes))
     while True:
-        why = ended(tried, left, chosen, points=points, elapsed_s=clock() - started, budget_s=time_budget_s)
+        budget_s = None if left and left[0] in done else time_budget_s
+        why = ended(tried, left, chosen, points=points, elapsed_s=clock() - started, budget_s=budget_s, reach=reach)
         if why is not None:
             journal.append("end", ended=why.value)
             return Climbed(tuple(steps), why), tuple(found)

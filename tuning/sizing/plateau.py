@@ -18,9 +18,8 @@ from enum import Enum
 import numpy as np
 
 from hicachectl.errors import CapacityError, UsageError
-from hicachectl.tuning.sizing.economics import Costs, saved_s_per_h
+from hicachectl.tuning.sizing.economics import Costs, net_s_per_h, slack_s_per_h
 from hicachectl.tuning.sizing.levels import Levels, Rates
-from hicachectl.units import GIB
 
 __all__ = ["Bound", "Choice", "Limits", "Rule", "choose"]
 
@@ -113,10 +112,10 @@ def choose(
         pages, rule, bound = plateau, Rule.POINTS, Bound.PLATEAU
         reason = f"the smallest within {points:g} point{'' if points == 1 else 's'} of the ceiling, read from the right"
     else:
-        pages, rule, bound = _economical(levels, page_bytes, costs, half_interval), Rule.ECONOMICS, Bound.ECONOMICS
+        rule, bound = Rule.ECONOMICS, Bound.ECONOMICS
+        pages, reason = _economical(levels, page_bytes, costs, half_interval)
         if not pages and not levels.storage_pages:
-            return chosen(0, bound, rule, f"do not grow the pool: {_why_nothing(costs)}")
-        reason = "the smallest whose net gain is the largest, within its slack" if pages else _why_nothing(costs)
+            return chosen(0, bound, rule, f"do not grow the pool: {reason}")
     reason += _about_storage(levels, costs)
     if too_short:
         bound, reason = Bound.TOO_SHORT, f"{reason}; the plateau still grows with the trace, so this is a lower bound"
@@ -166,11 +165,12 @@ def _plateau(gains: Rates, points: float) -> int:
     return int(np.argmax(gains >= float(gains[-1]) - points / 100 - 1e-12))
 
 
-def _economical(levels: Levels, page_bytes: int, costs: Costs, half_interval: float) -> int:
-    saved = saved_s_per_h(levels, costs)
-    net = saved - np.arange(len(saved)) * (page_bytes / GIB * costs.pool_s_per_gib_h)
-    best, most, gained = float(net.max()), float(saved[-1]), float(levels.paying_rates[-1])
+def _economical(levels: Levels, page_bytes: int, costs: Costs, half_interval: float) -> tuple[int, str]:
+    """The pages, and why so many; 0 with the reason why a pool is not worth having."""
+    net = net_s_per_h(levels, costs, page_bytes)
+    best, slack = float(net.max()), slack_s_per_h(levels, costs, half_interval)
     if best <= 0:
-        return 0
-    slack = max(0.01 * most, most / gained * half_interval)
-    return int(np.argmax(net >= best - min(slack, best)))
+        return 0, _why_nothing(costs)
+    if slack >= best:
+        return 0, f"the gain is within its error: at most {best:.3g} s/h, +- {slack:.3g} s/h"
+    return int(np.argmax(net >= best - slack)), "the smallest whose net gain is the largest, within its slack"

@@ -23,7 +23,7 @@ from hicachectl.tuning.sizing.paged import paged
 from hicachectl.tuning.sizing.plateau import Choice, Limits, choose
 from hicachectl.tuning.sizing.restorable import paying_hits
 from hicachectl.tuning.sizing.sampling import SAMPLE_ABOVE
-from hicachectl.tuning.sizing.step_rules import sizes_to_try
+from hicachectl.tuning.sizing.step_rules import Reach, sizes_to_try
 from hicachectl.tuning.sizing.window import Definition, window_of
 
 __all__ = ["Prediction", "assumption_of", "predict"]
@@ -34,7 +34,7 @@ class Prediction:
     """The curve of full pages (D3, what the pool keeps), how sure it is, the limits, the choice, and the sizes to try.
 
     `plateau_d1_pages` is the plateau when incomplete last pages count too; `busy_pages` are those of L1 that the
-    `concurrency` running requests hold; `storage_pages` is the size of L3, 0: there is none, None: without a limit.
+    `concurrency` running requests hold; `storage_pages` is the size of L3, 0: there is none, None: without a limit; `reach` says which pools can be tried.
     """
 
     curve: HitCurve
@@ -53,6 +53,7 @@ class Prediction:
     storage_pages: int | None
     runs: Runs
     page_tokens: int
+    reach: Reach
 
     def hits(self, host_pages: int) -> int:
         """Return the pages that the runtime will hit in L1 and L2 with a host pool of this size, one request at a time. Pure.
@@ -147,6 +148,9 @@ def predict(
         error.terms += (("can use", budget.can_use_bytes),)
         error.why = f"bound by {budget.bound}"
         raise
+    in_trial = budget.can_use_bytes if budget.trial_bytes is None else budget.trial_bytes
+    most = limits.most_pages if predict_only else in_trial // geometry.page_bytes
+    reach = Reach(limits.least_pages, most, everything)
     if steps is not None:
         too_large = [size for size in steps if limits.most_pages is not None and size > limits.most_pages]
         if too_large:
@@ -158,12 +162,10 @@ def predict(
             )
         sizes: tuple[int, ...] = tuple(sorted(set(steps)))
     else:
-        in_trial = budget.can_use_bytes if budget.trial_bytes is None else budget.trial_bytes
-        most = limits.most_pages if predict_only else in_trial // geometry.page_bytes
         sizes = sizes_to_try(choice.host_pages, least=limits.least_pages, most=most)
     return Prediction(
         curve, sure, levels, limits, choice, sizes, device_pages, longest_pages, window.n_requests, tokens, plateau_d1, busy,
-        concurrency, storage_pages, runs, geometry.page_tokens,
+        concurrency, storage_pages, runs, geometry.page_tokens, reach,
     )  # fmt: skip
 
 

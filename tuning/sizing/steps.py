@@ -16,7 +16,7 @@ from hicachectl.tuning.sizing.pool_made import MadeStep, PoolMade
 from hicachectl.tuning.sizing.pool_memory import PoolMemory
 from hicachectl.tuning.sizing.restores import Restores
 from hicachectl.tuning.sizing.size_journal import SizeJournal
-from hicachectl.tuning.sizing.step_rules import Ended, Tried, ended
+from hicachectl.tuning.sizing.step_rules import ANY, Ended, Reach, Tried, ended
 from hicachectl.tuning.sizing.trial import Trial
 
 __all__ = ["Climbed", "Step", "climb", "trial_of"]
@@ -75,6 +75,7 @@ def climb(
     journal: SizeJournal,
     done: Mapping[int, dict[str, Any]] | None = None,
     points: float = 1.0,
+    reach: Reach = ANY,
     slack_pages: int = 0,
     time_budget_s: float | None = None,
     clock: Callable[[], float] = monotonic,
@@ -83,23 +84,23 @@ def climb(
     """Try each size, from small to large, and say why it ended. Changes the journal; `try_size` takes memory and gives it back.
 
     `predict` gives the curve's hits at a size; they must come out to the page unless `assume` names what may differ there. `done` are trials of a
-    run that is continued. Raises what `try_size` raises besides CapacityError, HostError and MemoryError, which end the
+    run that is continued, and cost no time; `reach` says which sizes the chosen one can be compared with. Raises what `try_size` raises besides CapacityError, HostError and MemoryError, which end the
     search.
     """
-    started = clock()
+    started, done = clock(), done or {}
     steps: list[Step] = []
     left = sorted(set(sizes))
     while True:
         why = ended(
             [Tried(s.pages, None if s.trial is None else s.trial.rate, s.holds) for s in steps], left, chosen,
-            points=points, elapsed_s=clock() - started, budget_s=time_budget_s,
+            points=points, elapsed_s=clock() - started, budget_s=None if left and left[0] in done else time_budget_s, reach=reach,
         )  # fmt: skip
         if why is not None:
             journal.append("end", ended=why.value)
             return Climbed(tuple(steps), why)
         pages = left.pop(0)
         trial, reason, resumed = None, None, False
-        if done is not None and pages in done:
+        if pages in done:
             trial, resumed = trial_of(done[pages]), True
         else:
             journal.append("step", pages=pages)

@@ -68,7 +68,7 @@ def test_where_storage_is_as_fast_the_pool_is_no_larger_than_its_reads_need() ->
         limits=Limits(longest_pages=7, bounce_pages=4),
     )  # fmt: skip
     assert (found.host_pages, found.bound) == (11, Bound.ECONOMICS)
-    assert "longest request (7 pages) and 4 to bounce" in found.reason
+    assert "longest request (7 pages) and 4 that reads from storage pass through" in found.reason
 
 
 def test_short_restores_earn_nothing_and_none_at_all_means_do_not_grow() -> None:

@@ -90,7 +90,7 @@ def test_storage_below_needs_host_pages_to_read_into_beside_the_longest_request(
     assert predicted(trace, budget=tight, storage_pages=1000).choice.host_pages == 14
     raised = predicted(trace, device_pages=234, storage_pages=1000, concurrency=40)
     assert raised.limits.least_pages == 246
-    assert "longest request (6 pages) and 240 to bounce" in raised.choice.reason
+    assert "longest request (6 pages) and 240 that reads from storage pass through" in raised.choice.reason
 
 
 def test_the_answer_takes_off_what_unlimited_storage_would_serve_once_its_cost_is_known(trace: TraceFile) -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.sizing.pool_made import MadeStep, PoolMade
 from hicachectl.tuning.sizing.pool_memory import PoolMemory, pool_memory, read_pool_memory
 from hicachectl.tuning.sizing.size_journal import SizeJournal, read_size_journal
-from hicachectl.tuning.sizing.step_rules import Ended, Tried, ended, sizes_to_try
+from hicachectl.tuning.sizing.step_rules import Ended, Reach, Tried, confirmed, ended, missing_sizes, sizes_to_try
 from hicachectl.tuning.sizing.steps import Climbed, climb
 from hicachectl.tuning.sizing.trial import Trial
 
@@ -164,6 +164,56 @@ def test_confirmed_takes_points_below_at_and_above() -> None:
     assert why((50, 0.3), (100, 0.50), (200, 0.52)) is Ended.NOT_CONFIRMED
     assert why((100, 0.50), (200, 0.50)) is Ended.NOT_CONFIRMED
     assert why((50, 0.3), (100, 0.50)) is Ended.NOT_CONFIRMED
+
+
+def why(*steps: tuple[int, float], chosen: int = 100, reach: Reach | None = None) -> Ended | None:
+    tried = [Tried(pages, rate, True) for pages, rate in steps]
+    return ended(tried, [], chosen, points=1.0, elapsed_s=0.0, budget_s=None, reach=reach or Reach())
+
+
+def test_a_size_hardly_larger_than_the_chosen_one_confirms_nothing_unless_the_curve_ends_there() -> None:
+    assert why((50, 0.3), (100, 0.50), (101, 0.50)) is Ended.NOT_CONFIRMED
+    assert why((50, 0.3), (100, 0.50), (199, 0.50)) is Ended.NOT_CONFIRMED
+    assert why((50, 0.3), (100, 0.50), (150, 0.50), reach=Reach(all_pages=150)) is Ended.CONFIRMED
+    # one between gains more: the one above does not hide it
+    assert why((50, 0.3), (100, 0.50), (150, 0.60), (200, 0.50)) is Ended.NOT_CONFIRMED
+
+
+def test_l1_alone_is_no_smaller_pool_unless_no_smaller_one_is_of_use() -> None:
+    assert why((0, 0.1), (100, 0.50), (200, 0.50)) is Ended.NOT_CONFIRMED
+    assert why((0, 0.1), (100, 0.50), (200, 0.50), reach=Reach(least_pages=100)) is Ended.CONFIRMED
+
+
+def test_memory_that_ends_before_a_size_large_enough_is_named() -> None:
+    assert why((50, 0.3), (100, 0.50), reach=Reach(most_pages=150)) is Ended.NO_ROOM
+    assert why((50, 0.3), (100, 0.50), (150, 0.50), reach=Reach(most_pages=150)) is Ended.NO_ROOM
+    assert why((50, 0.3), (100, 0.50), reach=Reach(most_pages=200)) is Ended.NOT_CONFIRMED
+    assert why((50, 0.3), (60, 0.50), reach=Reach(most_pages=150)) is Ended.NOT_CONFIRMED
+
+
+def test_a_size_that_was_not_tried_is_not_confirmed_by_its_neighbours() -> None:
+    assert why((84, 0.3), (168, 0.50), (336, 0.50), chosen=165) is Ended.NOT_CONFIRMED
+    found = confirmed({84: 3.0, 165: 9.0, 336: 9.1}, 165, Reach(), slack=0.2, if_so=Ended.NET_CONFIRMED)
+    assert found is Ended.NET_CONFIRMED
+    assert confirmed({84: 3.0, 165: 9.0, 336: 9.3}, 165, Reach(), slack=0.2, if_so=found) is Ended.NOT_CONFIRMED
+    assert confirmed({0: 0.0, 100: -1.0}, 0, Reach(), slack=0.0, if_so=Ended.NET_CONFIRMED) is Ended.NET_CONFIRMED
+    assert confirmed({0: 0.0, 100: 1.0}, 0, Reach(), slack=0.0, if_so=Ended.NET_CONFIRMED) is Ended.NOT_CONFIRMED
+
+
+def test_only_what_is_missing_to_confirm_a_size_is_tried_further() -> None:
+    assert missing_sizes((0, 120, 240, 480), 240, Reach(6, 1000)) == ()
+    assert missing_sizes((0, 120, 240, 480), 100, Reach(6, 1000)) == (50, 100)
+    assert missing_sizes((0, 120, 240, 480), 400, Reach(6, 1000, all_pages=450)) == (400,)
+    assert missing_sizes((0, 120), 0, Reach()) == ()
+
+
+def test_steps_that_were_made_are_taken_whatever_the_time_that_is_left(tmp_path: Path) -> None:
+    done = {pages: json.loads(json.dumps(asdict(trial(pages)))) for pages in (50, 200)}
+    found = run(tmp_path, done=done, time_budget_s=0.0)
+    assert [step.pages for step in found.steps] == [50]  # 100 is not begun
+    assert found.ended is Ended.TIME
+    done[100] = json.loads(json.dumps(asdict(trial(100))))
+    assert run(tmp_path, done=done, time_budget_s=0.0).ended is Ended.CONFIRMED
 
 
 SMAPS = """7f0000000000-7f0000400000 rw-p 00000000 00:00 0

@@ -1,0 +1,140 @@
+"""The size that a sizing ends with: chosen again by what the steps measured, tried too, and the largest that may be written."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hicachectl.size_run import Sizing
+    from hicachectl.tuning.sizing.economics import Costs
+    from hicachectl.tuning.sizing.plateau import Choice
+    from hicachectl.tuning.sizing.pool_costs import PoolCosts
+    from hicachectl.tuning.sizing.prediction import Prediction
+    from hicachectl.tuning.sizing.size_journal import SizeJournal
+    from hicachectl.tuning.sizing.step_rules import Ended
+    from hicachectl.tuning.sizing.steps import Climbed
+    from hicachectl.tuning.sizing.trial import Trial
+
+__all__ = ["Settled", "last_good", "settle"]
+
+_AGAIN = 2
+"""How often costs measured anew may move the choice to a size that is tried then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a sizing ends with: the choice in `prediction`, all steps, and the costs as all of them have it."""
+
+    prediction: Prediction
+    climbed: Climbed
+    of_pool: PoolCosts
+    costs: Costs | None
+    why_no_costs: str | None
+
+
+def settle(
+    run: Sizing,
+    prediction: Prediction,
+    climbed: Climbed,
+    again: Trial | str,
+    journal: SizeJournal,
+    *,
+    time_budget_s: float | None = None,
+) -> Settled:
+    """Choose by the costs that the steps measured, try what confirms that choice, and say whether it is confirmed.
+
+    Sizes are tried with `--steps auto` alone, in what is left of `time_budget_s`, and not after steps that time, a failure or
+    other hits than predicted ended. Takes memory as `Sizing.climb`, and gives it back.
+    """
+    from hicachectl.tuning.sizing.step_rules import DONE, Ended, missing_sizes
+
+    more = _AGAIN if run.steps_text == "auto" else 0
+    while True:
+        of_pool, costs, why = run.costs(prediction, climbed, again)
+        if costs is None:
+            return Settled(prediction, climbed, of_pool, costs, why)
+        prediction = replace(prediction, choice=_choice(run, prediction, climbed, costs))
+        missing = missing_sizes([step.pages for step in climbed.steps], prediction.choice.host_pages, prediction.reach)
+        if not missing or not more or climbed.ended not in DONE:
+            ended = _ended(run, prediction, climbed, costs)
+        elif run.left_s(time_budget_s) == 0:
+            ended = Ended.TIME
+        else:
+            prediction, climbed = _further(run, prediction, climbed, missing, journal, time_budget_s)
+            more -= 1
+            continue
+        if ended is not climbed.ended:
+            journal.append("end", ended=ended.value)
+        return Settled(prediction, replace(climbed, ended=ended), of_pool, costs, why)
+
+
+def last_good(prediction: Prediction, climbed: Climbed) -> int:
+    """Return the size that goes into the configuration. Pure.
+
+    The chosen one where all steps asked for were made, or one as large held; else the largest below it that held, 0 where
+    none did.
+    """
+    from hicachectl.tuning.sizing.step_rules import DONE, Ended
+
+    chosen = prediction.choice.host_pages
+    if climbed.ended in (*DONE, Ended.NO_STEPS):
+        return chosen
+    held = [step.pages for step in climbed.steps if step.holds]
+    if chosen in held or (
+        chosen not in (step.pages for step in climbed.steps) and any(pages > chosen for pages in held)
+    ):
+        return chosen
+    return max((pages for pages in held if pages < chosen), default=0)
+
+
+def _choice(run: Sizing, prediction: Prediction, climbed: Climbed, costs: Costs) -> Choice:
+    """Choose; what costs chose before, and was tried, stays where the net gain of the two cannot be told apart."""
+    from hicachectl.tuning.sizing.economics import slack_s_per_h, worth_of
+    from hicachectl.tuning.sizing.plateau import Rule, choose
+
+    levels, page_bytes, half = prediction.levels_for(costs), run.base.geometry.page_bytes, prediction.error(None) or 0.0
+    choice = choose(
+        levels, page_bytes, points=run.points, costs=costs, limits=prediction.limits, half_interval=half,
+        too_short=prediction.sure.too_short,
+    )  # fmt: skip
+    before = prediction.choice
+    tried = [step.pages for step in climbed.steps if step.trial is not None]
+    if not choice.grows or before.rule is not Rule.ECONOMICS or before.host_pages not in tried:
+        return choice
+    new, old = (
+        worth_of(levels, costs, page_bytes, pages).net_s_per_h for pages in (choice.host_pages, before.host_pages)
+    )
+    return before if new - old <= slack_s_per_h(levels, costs, half) else choice
+
+
+def _further(
+    run: Sizing, prediction: Prediction, climbed: Climbed, missing: tuple[int, ...], journal: SizeJournal, time_budget_s: float | None
+) -> tuple[Prediction, Climbed]:  # fmt: skip
+    """Try the missing sizes too. Steps that an end left out are still those that were made."""
+    tried = {step.pages: step for step in climbed.steps}
+    done = {pages: asdict(step.trial) for pages, step in tried.items() if step.trial is not None}
+    prediction = replace(prediction, sizes=tuple(sorted({*prediction.sizes, *missing})))
+    again = run.climb(prediction, journal, done, time_budget_s=time_budget_s)
+    settled = run.settled(prediction)
+    if settled is not prediction:
+        return settled, again
+    steps = {step.pages: step for step in again.steps} | tried
+    return prediction, replace(again, steps=tuple(steps[pages] for pages in sorted(steps)))
+
+
+def _ended(run: Sizing, prediction: Prediction, climbed: Climbed, costs: Costs) -> Ended:
+    """Say whether the steps confirm the choice: net gain of it against that of a pool above."""
+    from hicachectl.tuning.sizing.economics import slack_s_per_h, worth_of
+    from hicachectl.tuning.sizing.step_rules import DONE, Ended, confirmed
+
+    if climbed.ended not in DONE:
+        return climbed.ended
+    levels = prediction.levels_for(costs)
+    net = {
+        step.pages: worth_of(levels, costs, run.base.geometry.page_bytes, step.pages).net_s_per_h
+        + costs.gain_s_per_h * (step.difference or 0) / max(1, step.total_pages)
+        for step in climbed.steps
+    }
+    slack = slack_s_per_h(levels, costs, prediction.error(None) or 0.0)
+    return confirmed(net, prediction.choice.host_pages, prediction.reach, slack=slack, if_so=Ended.NET_CONFIRMED)

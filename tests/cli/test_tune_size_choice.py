@@ -1,0 +1,172 @@
+"""The size that `tune size` ends with: what was not tried is not confirmed, and what did not hold is not written."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_trials import made_trial
+from size_calls import run
+from small_traces import conversations, write_trace
+
+from hicachectl.errors import HostError
+from hicachectl.runtime.memory.host_pool import map_pool
+from hicachectl.size_choice import last_good, settle
+from hicachectl.tuning.sizing.economics import Costs
+from hicachectl.tuning.sizing.prediction import Prediction
+from hicachectl.tuning.sizing.step_rules import Ended
+from hicachectl.tuning.sizing.steps import Climbed, Step
+
+pytestmark = pytest.mark.usefixtures("chats_folder")
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, above: int) -> list[int]:
+    """Let pools of more pages than this fail. Returns the sizes that were asked for, as they are."""
+    asked: list[int] = []
+
+    def refusing(geometry: Any, n_slots: int, layout: Any, spec: Any, *, registrar: Any) -> Any:
+        asked.append(n_slots)
+        if n_slots > above:
+            raise HostError("the driver refused it")
+        return map_pool(geometry, n_slots, layout, spec, registrar=registrar)
+
+    monkeypatch.setattr("hicachectl.tuning.sizing.pool_trials.map_pool", refusing)
+    return asked
+
+
+def step(pages: int, *, holds: bool = True) -> Step:
+    return Step(pages, None, 1000, made_trial(pages) if holds else None, True, 0, None, None if holds else "no memory")
+
+
+def test_a_chosen_size_that_was_never_made_is_not_written_after_a_smaller_one_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refuse(monkeypatch, 100)
+    ran = run("--trace", "chats.jsonl")
+    data = ran.json["data"]
+    assert (ran.code, data["ended"]) == (9, "a step failed")
+    assert [(one["pages"], one["state"]) for one in data["steps"]] == [(120, "failed")]
+    assert (data["choice"]["pages"], data["config_host_pages"], data["flags"]) == (240, 0, [])
+    assert "host_slots: 0  #" in Path("hicache.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("steps", "ended", "written"),
+    [
+        ((step(0), step(120, holds=False)), Ended.FAILED, 0),
+        ((step(0), step(120), step(240, holds=False)), Ended.FAILED, 120),
+        ((step(0), step(120), step(240), step(480, holds=False)), Ended.FAILED, 240),
+        ((step(0), step(120)), Ended.TIME, 120),
+        ((step(0), step(300)), Ended.TIME, 240),
+        ((), Ended.TIME, 0),
+        ((step(0), step(120), step(240, holds=False), step(480)), Ended.UNSTABLE, 120),
+        ((), Ended.NO_STEPS, 240),
+        ((step(0), step(100), step(200)), Ended.NOT_CONFIRMED, 240),
+    ],
+)
+def test_the_largest_size_that_held_is_written_where_the_steps_ended_early(
+    steps: tuple[Step, ...], ended: Ended, written: int
+) -> None:
+    assert last_good(predicted(240), Climbed(steps, ended)) == written
+
+
+def predicted(chosen: int) -> Prediction:
+    """The prediction of the chats, with a choice of so many pages."""
+    found = sizing(None).predict()
+    return replace(found, choice=replace(found.choice, host_pages=chosen))
+
+
+def sizing(costs: Costs | None, **changed: Any) -> Any:
+    """A sizing of the chats whose steps cost nothing and whose costs are given."""
+    from hicachectl.size_run import Sizing
+    from hicachectl.tuning.sizing.pool_costs import pool_costs
+
+    class Given(Sizing):
+        climbed: list[tuple[tuple[int, ...], tuple[int, ...], float | None]]
+        seen: list[tuple[int, ...]]
+
+        def costs(self, prediction: Any, climbed: Any, again: Any) -> Any:
+            self.seen.append(tuple(one.pages for one in climbed.steps))
+            return pool_costs([], 1.0), costs, None if costs else "not known"
+
+        def climb(self, prediction: Any, journal: Any, done: Any, *, time_budget_s: float | None = None) -> Climbed:
+            self.climbed.append((prediction.sizes, tuple(done), time_budget_s))
+            return changed.get("climb", lambda sizes: made(*sizes))((0, *prediction.sizes))
+
+    return given(Given, changed.get("steps", "auto"))
+
+
+def given(kind: Any, steps: str) -> Any:
+    """Make a sizing as the command does, of chats of which some come back often: 150 pages hit those, 240 all."""
+    write_trace(Path("hot.jsonl"), [*conversations(40, 6, 1), *conversations(25, 6, 4)])
+    from hicachectl.context import Context, GlobalFlags
+    from hicachectl.run_plan import effective_config
+
+    flags_ = GlobalFlags(progress="none")
+    cli = Context(flags_, {}, io.StringIO(), io.StringIO(), io.StringIO(), parsed_flags=flags_)
+    flags: dict[str, Any] = {"run.trace": "hot.jsonl", "run.geometry": "tiny-4k", "run.device": "cpu"}
+    one = kind(cli, effective_config(flags, {}, None, None), None, steps, 1.0, 0, 1, False)
+    one.climbed, one.seen = [], []
+    return one
+
+
+def made(*sizes: int) -> Climbed:
+    return Climbed(tuple(step(pages) for pages in sizes), Ended.CONFIRMED)
+
+
+class Journal:
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+
+    def append(self, kind: str, **more: Any) -> None:
+        self.ended.append(more["ended"])
+
+
+DEAR = Costs(1e-3, 1e-6, make_s_per_gib=0.0, tokens_per_h=1e6, lives_h=24, carry_s_per_gib_h=655_360)
+"""The last 90 pages cost more than they save."""
+
+
+def settled(run_: Any, climbed: Climbed, **options: Any) -> Any:
+    prediction = run_.predict()
+    return settle(run_, prediction, climbed, "not made", Journal(), **options)  # type: ignore[arg-type]
+
+
+def test_named_steps_do_not_confirm_a_choice_of_economics_that_was_not_tried() -> None:
+    run_ = sizing(DEAR, steps="120,240,480")
+    found = settled(run_, made(0, 120, 240, 480))
+    assert found.prediction.choice.host_pages == 150
+    assert (found.climbed.ended, run_.climbed) == (Ended.NOT_CONFIRMED, [])
+
+
+def test_a_choice_of_economics_is_tried_with_what_it_is_compared_with_and_confirmed_by_its_net_gain() -> None:
+    run_ = sizing(DEAR)
+    found = settled(run_, made(0, 120, 240, 480), time_budget_s=3600.0)
+    ((sizes, done, budget_s),) = run_.climbed
+    assert sizes == (120, 150, 240, 480)
+    assert done == (0, 120, 240, 480)
+    assert budget_s == 3600.0
+    assert found.climbed.ended is Ended.NET_CONFIRMED
+    assert run_.seen == [(0, 120, 240, 480), (0, *sizes)]
+
+
+@pytest.mark.parametrize("ended", [Ended.TIME, Ended.FAILED, Ended.UNSTABLE])
+def test_nothing_is_tried_again_after_steps_that_ended_early(ended: Ended) -> None:
+    run_ = sizing(DEAR)
+    found = settled(run_, replace(made(0, 120), ended=ended))
+    assert (found.climbed.ended, run_.climbed) == (ended, [])
+
+
+def test_a_choice_that_no_time_is_left_for_is_not_tried() -> None:
+    run_ = sizing(DEAR)
+    found = settled(run_, made(0, 120, 240, 480), time_budget_s=0.0)
+    assert (found.climbed.ended, run_.climbed) == (Ended.TIME, [])
+
+
+def test_steps_that_an_end_left_out_are_still_those_that_were_made() -> None:
+    run_ = sizing(DEAR, climb=lambda sizes: Climbed((step(0),), Ended.TIME))
+    found = settled(run_, made(0, 120, 240, 480))
+    assert [one.pages for one in found.climbed.steps] == [0, 120, 240, 480]
+    assert found.climbed.ended is Ended.TIME
