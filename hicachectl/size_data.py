@@ -164,6 +164,8 @@ def _facts(data: dict[str, Any], found: SizeFound, why_no_costs: str) -> dict[st
     for name, reason in COST_REASONS.items():
         if data["costs"] is not None and data["costs"][name] is None:
             null(f"/costs/{name}", reason)
+    if data["costs"] is None:
+        null("/costs", why_no_costs or "not known")
     if data["costs_reason"] is None:
         null("/costs_reason", "the costs are known")
     if data["budget_note"] is None:
@@ -220,6 +222,17 @@ def _pool_cost_reasons(costs: PoolCosts) -> list[tuple[str, str]]:
         found.append(("make_reason", "nothing is missing"))
     if costs.again_reason is None:
         found.append(("again_reason", "it was made"))
+    if costs.again is None:
+        found.append(("again", costs.again_reason or "not made"))
+    ratios = {f"restores/{index}": ratio for index, ratio in enumerate(costs.restores)}
+    if costs.again is not None:
+        ratios["again"] = costs.again
+    for pointer, ratio in ratios.items():
+        for name in ("ratio", "noise", "slower_s_per_page"):
+            if getattr(ratio, name) is None:
+                found.append((f"{pointer}/{name}", ratio.reason or "not compared"))
+        if ratio.reason is None:
+            found.append((f"{pointer}/reason", "they were compared"))
     if costs.carry_s_per_gib_h is None:
         found.append(("carry_s_per_gib_h", costs.carry_reason))
     return found

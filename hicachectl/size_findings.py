@@ -38,6 +38,14 @@ def size_findings(prediction: Prediction, climbed: Climbed) -> list[Diagnostic]:
                 subject="growth", hint="record a longer window of the same traffic",
             )
         )  # fmt: skip
+    if 0 < prediction.device_pages <= prediction.busy_pages:
+        found.append(
+            Diagnostic(
+                "HC-SIZE-L1-BUSY", Severity.WARN,
+                f"{prediction.concurrency} running requests hold all {prediction.device_pages} pages of L1: nothing of it is left to be hit",
+                subject="tiers", hint="give --concurrency as the engine runs them, or a larger --device-slots",
+            )
+        )  # fmt: skip
     for step in climbed.steps:
         if step.trial is None:
             text = f"the step of {step.pages} pages failed: {step.reason}"

@@ -59,4 +59,4 @@ def _nodes(
         others = [node for node in sorted(seat_of(device).memory_nodes) if node not in nodes]
         nodes = tuple(sorted((*nodes, *others[: ranks - len(nodes)])))
     weights = kernel_weights(calls, placed) if placed.mode is PlacementMode.WEIGHTED else {}
-    return node_room(placed.mode, nodes, free, trial_nodes=placed.nodes, weights=weights)
+    return node_room(placed.mode, nodes, free, trial_nodes=placed.nodes, weights=weights, n_ranks=ranks)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hicachectl.context import Context
 from hicachectl.errors import UsageError
 from hicachectl.size_asked import check_found, refuse_other
-from hicachectl.size_tiers import is_exclusive, storage_folder_of, storage_pages_of
+from hicachectl.size_tiers import is_exclusive, require_shareable, storage_folder_of, storage_pages_of
 
 if TYPE_CHECKING:
     from hicachectl.config import Effective
@@ -62,6 +62,7 @@ class Sizing:
         wanted = effective.run.model_copy(update={"host_slots": 0, "storage_path": None})
         self.plan: RunPlan = plan_run(wanted, must_fit=steps != NO_STEPS)
         self.base = self.plan.replay
+        require_shareable(self.base.geometry, shared=shared)
         self.storage_pages = storage_pages_of(l3, self.base.geometry.page_bytes)
         self.storage_folder = storage_folder_of(l3_path, l3)
         self.root = cli.host_root()
@@ -338,7 +339,7 @@ class Sizing:
         sizes = []
         for word in self.steps_text.split(","):
             word = word.strip()
-            pages = int(word) if word.isdigit() else parse_size(word, where="--steps") // page
+            pages = int(word) if word.isascii() and word.isdigit() else parse_size(word, where="--steps") // page
             if pages < 1:
                 raise UsageError(
                     f"a step of {word!r}", where="--steps", why=f"a page is {page} bytes", hint="at least one page"

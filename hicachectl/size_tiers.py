@@ -12,6 +12,7 @@ from hicachectl.errors import UsageError
 from hicachectl.units import parse_size
 
 if TYPE_CHECKING:
+    from hicachectl.runtime.geometry import KVGeometry
     from hicachectl.tuning.sizing.economics import Costs
     from hicachectl.tuning.sizing.prediction import Prediction
     from hicachectl.tuning.sizing.steps import Step
@@ -21,6 +22,7 @@ __all__ = [
     "choice_tiers",
     "curve_rows",
     "is_exclusive",
+    "require_shareable",
     "row_reasons",
     "step_storage",
     "storage_folder_of",
@@ -43,6 +45,17 @@ def is_exclusive(text: str) -> bool:
             f"L2 is {text!r}", where="--l2", hint="inclusive: it holds what L1 holds too; exclusive: it does not"
         )
     return text == "exclusive"
+
+
+def require_shareable(geometry: KVGeometry, *, shared: bool) -> None:
+    """Check --shared. Pure. Raises UsageError where the ranks hold different bytes."""
+    from hicachectl.runtime.geometry import KVKind
+
+    if shared and geometry.kind is not KVKind.MLA:
+        raise UsageError(
+            f"{geometry.name} is {geometry.kind.value.upper()}, not MLA", where="--shared",
+            why="each rank holds heads of its own, so there is no pool that all could map", hint="leave --shared out",
+        )  # fmt: skip
 
 
 def storage_pages_of(text: str | None, page_bytes: int) -> int | None:

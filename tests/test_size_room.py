@@ -51,6 +51,7 @@ def test_without_a_placement_no_node_binds() -> None:
         (placed(PlacementMode.ONE_TO_ONE, 1), 1, 24, 24),
         (placed(PlacementMode.ONE_TO_ONE, 2), 2, 80, 60),  # nodes 2 and 0: twice the smaller
         (placed(PlacementMode.ONE_TO_ONE, 1), 3, 72, 24),
+        (placed(PlacementMode.ONE_TO_ONE, 1), 5, 60, 24),  # two pools on node 0 and 1 each: 12 GiB a rank
         (placed(PlacementMode.INTERLEAVE, 0, 1, 2), 8, 72, 72),
         (placed(PlacementMode.WEIGHTED, 0, 1), 1, 53, 53),  # 3 : 1, node 0 is full first
     ],

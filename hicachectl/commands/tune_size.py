@@ -96,6 +96,7 @@ def size(
     from hicachectl.size_config import refuse_existing
     from hicachectl.size_findings import size_exit_code, size_findings
     from hicachectl.size_live import LiveSizing
+    from hicachectl.size_outputs import require_outputs, require_seconds
     from hicachectl.size_run import NO_STEPS, Sizing
     from hicachectl.size_window import collect_window, refuse_with_live
     from hicachectl.tuning.sizing.left_storage import clear_left
@@ -116,13 +117,15 @@ def size(
     })  # fmt: skip
     if write is None and steps != NO_STEPS:
         write = LOCAL_FILE
+    require_seconds("--time-budget", time_budget)
     if write is not None:
         refuse_existing(write, force=force)
-    if report is not None:
-        from hicachectl.render.html_report import require_writable
-
-        require_writable(report)
     effective = with_measured_prefill(cli.took(effective_config(flags, cli.environ, cli.config_path, profile)))
+    costs_named = {f"--costs {name}": name.strip() for name in (effective.run.costs or "").split(",") if name.strip()}
+    require_outputs(
+        {"--write": write, "--report": report},
+        {"--trace": effective.run.trace if live is None else live, **costs_named},
+    )
     verified = _host_as_tuned(cli, anyway=anyway)
     run: Sizing
     if asked_live is None:

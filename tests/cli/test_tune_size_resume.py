@@ -217,3 +217,37 @@ def test_files_of_somebody_else_are_left_and_those_a_killed_step_left_are_not(tm
     assert ran.code == 0, ran.err
     assert f"removed {left}" in ran.err
     assert [path.name for path in (tmp_path / "disk").iterdir()] == ["hicachectl-s-0001-l3"]
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_signals_one_after_the_other_leave_no_file_of_the_storage_tier(
+    tmp_path: Path, sent: signal.Signals, code: int
+) -> None:
+    write_trace(tmp_path / "long.jsonl", conversations(400, 6, 3))
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    argv = (
+        "tune",
+        "size",
+        "--trace",
+        "long.jsonl",
+        "--geometry",
+        "tiny-4k",
+        "--state-dir",
+        "state",
+        "--progress",
+        "none",
+    )
+    process = subprocess.Popen(
+        command_line(*argv, "--l3", "infinite", "--l3-path", "disk", "--no-waterfall"), env=QUIET, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, cwd=tmp_path,
+    )  # fmt: skip
+    end = time.monotonic() + 60
+    while time.monotonic() < end and not any(disk.glob("*/pages/*")):
+        time.sleep(0.01)
+    assert any(disk.glob("*/pages/*")), "no step wrote a page in time"
+    for _ in range(3):
+        process.send_signal(sent)
+        time.sleep(0.01)
+    process.wait(timeout=60)
+    assert (process.returncode, list(disk.iterdir())) == (code, [])

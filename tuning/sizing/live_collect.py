@@ -24,7 +24,7 @@ CHECKPOINT_S = 10.0
 QUIET_S = 300.0
 """A source that gave nothing for so long is taken to have stopped."""
 _WAIT_S = 0.2
-_LIMIT = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)|(\d+)")
+_LIMIT = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)|(\d+)", re.ASCII)
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 

@@ -1,7 +1,8 @@
 """What the nodes of a placement have room for. Pure.
 
 local                 the node's free memory
-one-to-one            nodes x the smallest: each rank has a pool of its own on a node of its own
+one-to-one            nodes x the smallest: each rank has a pool of its own on a node of its own; with more ranks than nodes by
+                      the ranks on each, the first nodes having one more
 socket, interleave    nodes x the smallest: as much is taken from each
 weighted              until the first node is full, each giving by its weight
 """
@@ -37,6 +38,7 @@ def node_room(
     *,
     trial_nodes: Sequence[int] | None = None,
     weights: Mapping[int, int] | None = None,
+    n_ranks: int = 1,
 ) -> NodeRoom:
     """Add up what nodes can give. Pure. `nodes` hold the pools of all ranks, `trial_nodes` the one pool of a step (None: the same).
 
@@ -50,10 +52,16 @@ def node_room(
         return NodeRoom(mode.value, free, None, None, f"free memory of nodes {missing} could not be read")
     by_weight = mode is PlacementMode.WEIGHTED
     weight = {node: (weights or {}).get(node, 1) if by_weight else 1 for node in known}
+    crowded = mode is PlacementMode.ONE_TO_ONE and n_ranks > len(nodes)
+    if crowded:
+        each, more = divmod(n_ranks, len(nodes))
+        weight |= {node: each + (index < more) for index, node in enumerate(nodes)}
     first = min(nodes, key=lambda node: known[node] / weight[node])
     host, in_trial = _room(nodes, known, weight), _room(trial, known, weight)
     if by_weight:
         words = f"weights {weights_text(sorted((n, weight[n]) for n in nodes))}, node {first} is full first"
+    elif crowded:
+        words = f"{n_ranks} ranks on {len(nodes)} nodes, node {first} is full first"
     elif len(nodes) == 1:
         words = f"node {first}"
     else:

@@ -1,7 +1,8 @@
 """What a GiB of pool costs, from the steps: g to make it (populate and register), m to carry it. Pure.
 
 g is the seconds of all steps over their GiB. m is what a larger pool slows the same restores (`restores`), over the GiB it is
-larger, at the restores an hour of the window; 0 where the ratio cannot be told from 1, which is said with the noise.
+larger, at the restores an hour of the window; 0 where the ratio cannot be told from 1, which is said with the noise; None
+where no size was run twice, so that nothing says what chance does.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def pool_costs(trials: Sequence[Trial], span_s: float, again: Trial | str = "not
     registered = [trial.register_s for trial in pools if trial.register_s is not None]
     register = sum(registered) / gib if len(registered) == len(pools) else None
     each = [(trial.fill_s + (trial.register_s or 0.0)) * GIB / trial.n_bytes for trial in pools]
-    carry, reason = _carry(pools, ratios, span_s)
+    carry, reason = _carry(pools, ratios, span_s, twice)
     why = None if register is not None else pools[-1].reasons.get("register_s", "not every step was registered")
     return PoolCosts(
         populate, register, populate + (register or 0.0), min(each), max(each), why, carry, reason, ratios,
@@ -77,14 +78,19 @@ def _twice(pools: Sequence[Trial], again: Trial | str) -> RestoreRatio | str:
     return compare_restores(first.host_pages, first.restores, again.host_pages, again.restores)
 
 
-def _carry(pools: Sequence[Trial], ratios: Sequence[RestoreRatio], span_s: float) -> tuple[float | None, str]:
-    """The last pair decides: the plateau and twice as much, where hits no longer differ."""
+def _carry(
+    pools: Sequence[Trial], ratios: Sequence[RestoreRatio], span_s: float, twice: RestoreRatio | str
+) -> tuple[float | None, str]:
+    """The last pair decides: the plateau and twice as much, where hits no longer differ. Without two runs of one size nothing tells a slowdown from chance."""
     if not ratios:
         return None, "one pool alone: nothing to compare it with"
     last = ratios[-1]
     if last.ratio is None or last.noise is None or last.slower_s_per_page is None:
         return None, last.reason or "not compared"
     seen = f"the same restores took {last.ratio:.3f} +- {last.noise:.3f} times as long with {last.large_pages} pages as with {last.small_pages}"
+    if isinstance(twice, str) or twice.ratio is None:
+        why = twice if isinstance(twice, str) else twice.reason or "not compared"
+        return None, f"{seen}; how far two runs of one size are apart is not known: {why}"
     if not last.differs:
         return 0.0, f"0: {seen}, which cannot be told from 1"
     if last.ratio < 1:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from time import monotonic
 from typing import Any
 
-from hicachectl.errors import HicacheError
+from hicachectl.errors import CapacityError, HostError
 from hicachectl.runtime.geometry import KVGeometry
 from hicachectl.runtime.layout import Backend, Layout, compatible
 from hicachectl.runtime.memory.host_pool import MakeHost, map_pool
@@ -89,7 +89,7 @@ def measure_stages(
 ) -> dict[str, Trial | str]:
     """Make the replays beside the steps. Returns by name the trial, or why there is none. Changes the journal.
 
-    `try_stage` takes memory and gives it back; `done` are those of a run that is continued. None is begun after `time_budget_s` seconds. Raises what `try_stage` raises besides HicacheError and MemoryError.
+    `try_stage` takes memory and gives it back; `done` are those of a run that is continued. None is begun after `time_budget_s` seconds. Raises what `try_stage` raises besides CapacityError, HostError and MemoryError, as `climb` does: a wrong byte is no note.
     """
     started = clock()
     pools = [step.trial for step in climbed.steps if step.pages and step.trial is not None]
@@ -116,7 +116,7 @@ def _tried(stage: Stage, config: ReplayConfig, try_stage: Callable[[Stage, Repla
         trial = try_stage(stage, config)
     except MemoryError:
         return "the process ran out of memory"
-    except HicacheError as error:
+    except (CapacityError, HostError) as error:
         return str(error)
     if trial.failures:
         return "copies failed: " + ", ".join(f"{n} {name}" for name, n in sorted(trial.failures.items()))

@@ -63,17 +63,17 @@ def test_what_was_not_registered_is_not_counted_as_free() -> None:
 
 def test_carrying_is_the_slowdown_of_the_last_pair_at_the_restores_of_an_hour() -> None:
     at, above = made_trial(1024, restores=restores(1000, 1e-3)), made_trial(2048, restores=restores(1000, 1.1e-3))
-    found = pool_costs([at, above], span_s=1800.0)
+    found = pool_costs([at, above], 1800.0, at)
     # 0.1 ms a page more, 400 pages in half an hour, over the one GiB that it is larger
     assert found.carry_s_per_gib_h == pytest.approx(0.1e-3 * 800)
     assert "1.100" in found.carry_reason
-    same = pool_costs([at, replace(above, restores=at.restores)], span_s=1800.0)
+    same = pool_costs([at, replace(above, restores=at.restores)], 1800.0, at)
     assert same.carry_s_per_gib_h == 0.0
     assert "cannot be told from 1" in same.carry_reason
-    faster = pool_costs([at, replace(above, restores=restores(1000, 0.9e-3))], span_s=1800.0)
+    faster = pool_costs([at, replace(above, restores=restores(1000, 0.9e-3))], 1800.0, at)
     assert faster.carry_s_per_gib_h == 0.0
     assert "nothing to carry" in faster.carry_reason
-    assert pool_costs([at, above], span_s=0.0).carry_s_per_gib_h is None
+    assert pool_costs([at, above], 0.0, at).carry_s_per_gib_h is None
 
 
 def test_two_runs_of_one_size_that_differ_as_much_take_the_slowdown_back() -> None:
@@ -84,3 +84,5 @@ def test_two_runs_of_one_size_that_differ_as_much_take_the_slowdown_back() -> No
     assert (found.carry_s_per_gib_h, found.restores[0].differs) == (0.0, False)
     missing = pool_costs([at, above], 1800.0, "time budget")
     assert (missing.again, missing.again_reason) == (None, "time budget")
+    assert missing.carry_s_per_gib_h is None
+    assert missing.carry_reason.endswith("how far two runs of one size are apart is not known: time budget")

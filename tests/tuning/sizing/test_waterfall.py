@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from made_trials import made_trial
 
-from hicachectl.errors import CapacityError
+from hicachectl.errors import CapacityError, InvariantBroken
 from hicachectl.runtime.cache import CacheConfig
 from hicachectl.runtime.cost import CostModel, RecomputeCost
 from hicachectl.runtime.geometry import preset
 from hicachectl.runtime.layout import Backend, Layout
 from hicachectl.runtime.memory.spec import MappingSpec
-from hicachectl.runtime.replay.driver import ReplayConfig
+from hicachectl.runtime.replay.driver import PageMismatch, ReplayConfig
 from hicachectl.tuning.sizing.size_journal import SizeJournal, read_size_journal
 from hicachectl.tuning.sizing.stages import AGAIN, BACKEND, CHUNKS, Stage, measure_stages, pageable, stages_of
 from hicachectl.tuning.sizing.step_rules import Ended
@@ -117,6 +117,15 @@ def test_a_stage_that_fails_is_left_out_with_its_reason(tmp_path: Path) -> None:
     assert found[BACKEND] == "copies failed: 3 transfer_error"
     rows = waterfall(STEPS, found)
     assert [left.stage for left in rows.left_out] == [CHUNKS, BACKEND]
+
+
+@pytest.mark.parametrize("broken", [PageMismatch("page 3 differs"), InvariantBroken("a slot freed twice")])
+def test_a_wrong_byte_in_a_stage_is_no_note(tmp_path: Path, broken: Exception) -> None:
+    def wrong(stage: Stage, _: ReplayConfig) -> Trial:
+        raise broken
+
+    with pytest.raises(type(broken)):
+        measure(tmp_path, climbed(made_trial(50, backend="strided"), made_trial(100)), try_stage=wrong)
 
 
 def test_the_chain_begins_with_l1_alone_and_every_row_is_relative_to_it() -> None:
