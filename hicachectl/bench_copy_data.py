@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from hicachectl.bench_costs import transfer_measures, transfers_of, why_no_line
 from hicachectl.bench_data import Costs, Expected, LineCost, Measure, measure
 from hicachectl.units import KIB, MIB
 
 if TYPE_CHECKING:
-    from hicachectl.runtime.cost import LinearCost
     from hicachectl.runtime.probes.copy import CopyLines, CopyProbe, CopyRow
 
 __all__ = [
     "HOST_ONLY",
     "copy_costs",
     "copy_details",
+    "copy_doubts",
     "copy_headline",
     "copy_measures",
     "copy_reasons",
@@ -33,7 +34,9 @@ _SHARES: dict[str, tuple[float, float]] = {
 _SHARES_BY_TOKEN: dict[str, tuple[float, float]] = {"strided": (0.94, 0.97), "uva": (0.70, 0.90)}
 _PEAK_BYTES_PER_S = (54.1e9, 55.3e9)
 _SLOWDOWN = {"strided": Expected(None, 1.04, _BACKENDS), "uva": Expected(None, 1.23, _UVA)}
-_FIRST_LAYER = Expected(0.02, 0.05, _BACKENDS)
+_FIRST_LAYER = Expected(None, 0.05, _BACKENDS)
+_MOST_SHARE = 1.1
+"""Of the plain copy's rate: what is faster shows that the plain copy was held up, and is no answer (our choice)."""
 _LEAST_CHUNK_BYTES, _LEAST_BYTES = 64 * KIB, 256 * MIB
 """Below these the call overhead decides, and the range of that host is no measure (docs/facts.md#h200-segments, #h200-link)."""
 
@@ -55,7 +58,12 @@ def method_words(*, accelerated: bool) -> str:
 
 def copy_measures(probe: CopyProbe, *, accelerated: bool) -> tuple[Measure, ...]:
     """Return every number of the probe, row by row. Pure."""
-    return tuple(one for row in probe.rows for one in _of_row(probe, row, accelerated=accelerated))
+    found = [one for row in probe.rows for one in _of_row(probe, row, accelerated=accelerated)]
+    line = _main_lines(probe)
+    if line is not None:
+        for path, transfers in (("host read", line.read_transfers), ("host write", line.write_transfers)):
+            found += transfer_measures(path, transfers)
+    return tuple(found)
 
 
 def copy_headline(measures: Sequence[Measure]) -> tuple[Measure, ...]:
@@ -63,18 +71,34 @@ def copy_headline(measures: Sequence[Measure]) -> tuple[Measure, ...]:
     return tuple(one for one in measures if one.quantity in ("load_s", "backup_s"))
 
 
+def copy_doubts(measures: Sequence[Measure]) -> dict[tuple[str, str], str]:
+    """Say of headline numbers, by subject and quantity, why what they are set against makes them no answer. Pure."""
+    found, by_name = dict[tuple[str, str], str](), {(one.subject, one.quantity): one for one in measures}
+    for one in copy_headline(measures):
+        way = one.quantity.removesuffix("_s")
+        peak, share = by_name.get((one.subject, f"{way}_peak_s")), by_name.get((one.subject, f"{way}_share_of_peak"))
+        if peak is not None and peak.why_no_answer is not None:
+            found[one.subject, one.quantity] = f"its peak ({way}_peak_s): {peak.why_no_answer}"
+        elif share is not None and share.p50 is not None and share.p50 > _MOST_SHARE:
+            found[one.subject, one.quantity] = (
+                f"{100 * share.p50:.0f} % of the rate of one contiguous copy of the same bytes, {100 * _MOST_SHARE:.0f} % is the most that "
+                "counts as an answer: the plain copy was held up"
+            )
+    return found
+
+
 def copy_costs(probe: CopyProbe, measures: Sequence[Measure]) -> Costs:
     """Return what a transfer of n bytes costs in the layout that `run` uses unasked, else in the first that ran. Pure.
 
-    A direction whose wall times are no answer has no cost.
+    A direction whose wall times, or transfers of any size, are no answer has no cost.
     """
     line = _main_lines(probe)
     if line is None:
         return Costs()
-    noisy = _noisy(line, measures)
+    why = _no_answer(line, measures)
     return Costs(
-        host_read=None if "load_s" in noisy else _line(line.read, line),
-        host_write=None if "backup_s" in noisy else _line(line.write, line),
+        host_read=None if "host_read" in why else LineCost(line.read.fixed_s, line.read.per_byte_s, line.n_samples),
+        host_write=None if "host_write" in why else LineCost(line.write.fixed_s, line.write.per_byte_s, line.n_samples),
     )
 
 
@@ -86,10 +110,9 @@ def copy_reasons(probe: CopyProbe, measures: Sequence[Measure]) -> dict[str, str
         if not any(row.load for row in probe.rows)
         else "no time was left to fit it"
     )
-    if line is not None and _noisy(line, measures):
-        none = f"{line.layout.value} {line.backend.value} gave no answer"
+    why = {} if line is None else _no_answer(line, measures)
     return {
-        "/costs/host_read": none, "/costs/host_write": none, "refused": "it ran", "cut": "as many rounds as asked for",
+        "/costs/host_read": why.get("host_read", none), "/costs/host_write": why.get("host_write", none), "refused": "it ran", "cut": "as many rounds as asked for",
         "costs_of": none, "submissions_load": "not measured", "submissions_backup": "not measured",
         "outlasted": "not measured",
     }  # fmt: skip
@@ -152,7 +175,7 @@ def is_best(row: CopyRow, rows: Sequence[CopyRow]) -> bool:
 def _walls(row: CopyRow) -> list[float]:
     """Median seconds each way; empty where a way was not measured or is no answer."""
     ways = [measure(subject(row), "wall_s", moved.wall_s) for moved in (row.load, row.backup) if moved is not None]
-    found = [one.p50 for one in ways if one.p50 is not None and not one.noisy]
+    found = [one.p50 for one in ways if one.p50 is not None and one.why_no_answer is None]
     return found if len(found) == 2 else []
 
 
@@ -177,7 +200,7 @@ def _of_row(probe: CopyProbe, row: CopyRow, *, accelerated: bool) -> list[Measur
         ]
         if direction is Direction.LOAD:
             shares = [layer / wall for layer, wall in zip(moved.first_layer_s, moved.wall_s, strict=True)]
-            is_staged = accelerated and row.backend.value == "strided"
+            is_staged = accelerated and row.backend.value == "strided" and probe.n_bytes >= _LEAST_BYTES
             found.append(measure(name, "load_first_layer_s", moved.first_layer_s))
             found.append(
                 measure(name, "load_first_layer_share", shares, expected=_FIRST_LAYER if is_staged else None)
@@ -205,10 +228,12 @@ def _main_lines(probe: CopyProbe) -> CopyLines | None:
     return next(iter([*usual, *probe.lines]), None)
 
 
-def _noisy(line: CopyLines, measures: Sequence[Measure]) -> set[str]:
-    name = f"{line.layout.value} {line.backend.value}"
-    return {one.quantity for one in measures if one.subject == name and one.noisy}
-
-
-def _line(cost: LinearCost, line: CopyLines) -> LineCost:
-    return LineCost(cost.fixed_s, cost.per_byte_s, line.n_samples)
+def _no_answer(line: CopyLines, measures: Sequence[Measure]) -> dict[str, str]:
+    """Say of a cost why it is none: the wall times of its row, or the transfers that it was fitted to."""
+    name, found = f"{line.layout.value} {line.backend.value}", dict[str, str]()
+    for cost, quantity in (("host_read", "load_s"), ("host_write", "backup_s")):
+        walls = [one for one in measures if (one.subject, one.quantity) == (name, quantity)]
+        why = why_no_line([*walls, *transfers_of(cost, measures)])
+        if why is not None:
+            found[cost] = f"{name} gave no answer: {why}"
+    return found

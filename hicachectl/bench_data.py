@@ -21,6 +21,7 @@ from hicachectl.envelope import Diagnostic, Fact, Result, Severity, plain, unexp
 from hicachectl.errors import ExitCode
 
 __all__ = [
+    "LEAST_SAMPLES",
     "NOISY_SPREAD",
     "Costs",
     "Expected",
@@ -37,6 +38,9 @@ __all__ = [
 
 NOISY_SPREAD = 0.5
 """Above this spread a median is no answer: the middle half of the samples is as wide as half of it (our choice)."""
+
+LEAST_SAMPLES = 3
+"""Below this many samples their spread is not known: quartiles of two are the two (our choice)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,19 @@ class Measure:
     def noisy(self) -> bool:
         """Whether the samples lie too far apart for the median to be an answer. Pure."""
         return self.spread is not None and self.spread > NOISY_SPREAD
+
+    @property
+    def why_no_answer(self) -> str | None:
+        """Why its median is no answer: too few samples, or too far apart; None where it is one, or nothing was measured. Pure."""
+        n = len(self.samples)
+        if 0 < n < LEAST_SAMPLES:
+            return f"{n} sample{'s' if n > 1 else ''}: spread unknown, {LEAST_SAMPLES} are the fewest that count as an answer"
+        if not self.noisy:
+            return None
+        return (
+            f"the middle half of {n} samples spreads over {100 * (self.spread or 0):.0f} % of their median, "
+            f"{100 * NOISY_SPREAD:.0f} % is the most that counts as an answer"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,28 +175,27 @@ def measure(
     return Measure(subject, quantity, tuple(samples), p50, spread_of(samples), expected, reason)
 
 
-def not_answered(headline: Sequence[Measure], hint: str) -> tuple[tuple[Diagnostic, ...], ExitCode]:
+def not_answered(
+    headline: Sequence[Measure], hint: str, doubts: Mapping[tuple[str, str], str] | None = None
+) -> tuple[tuple[Diagnostic, ...], ExitCode]:
     """Name each headline measure that gave no answer; NO_RESULT when none of them did. Pure.
 
     A measure without samples has its reason and is no finding of its own: what cannot run here was not asked for an answer. Where
-    none has any, one finding gives the reasons.
+    none has any, one finding gives the reasons. `doubts` say of calm ones, by subject and quantity, why they are none all the same.
     """
     tried = [one for one in headline if one.samples]
     if not tried:
         reasons = "; ".join(dict.fromkeys(one.reason or "no reason is known" for one in headline))
         text = f"nothing was measured: {reasons or 'there was nothing to measure'}"
         return (Diagnostic("HC-NO-ANSWER", Severity.WARN, text, hint=hint),), ExitCode.NO_RESULT
-    noisy = [one for one in tried if one.noisy]
+    doubts = doubts or {}
+    judged = [(one, one.why_no_answer or doubts.get((one.subject, one.quantity))) for one in tried]
+    unsure = [(one, why) for one, why in judged if why is not None]
     found = tuple(
-        Diagnostic(
-            "HC-NO-ANSWER", Severity.WARN,
-            f"{one.quantity}: the middle half of {len(one.samples)} samples spreads over {100 * (one.spread or 0):.0f} % of their "
-            f"median, {100 * NOISY_SPREAD:.0f} % is the most that counts as an answer",
-            subject=one.subject, hint=hint,
-        )
-        for one in noisy
-    )  # fmt: skip
-    return found, ExitCode.OK if len(noisy) < len(tried) else ExitCode.NO_RESULT
+        Diagnostic("HC-NO-ANSWER", Severity.WARN, f"{one.quantity}: {why}", subject=one.subject, hint=hint)
+        for one, why in unsure
+    )
+    return found, ExitCode.OK if len(unsure) < len(tried) else ExitCode.NO_RESULT
 
 
 def bench_result(

@@ -13,6 +13,9 @@ from hicachectl.errors import UsageError
 
 __all__ = ["made_of", "parse_json", "part_of", "wrong"]
 
+_DEEPEST = 64
+"""Levels of values in values: a result has less than ten."""
+
 
 def parse_json(text: str, path: str) -> Any:
     """Read a document. Raises UsageError with the path for what is no JSON, is nested too deep or names a field twice."""
@@ -30,12 +33,26 @@ def parse_json(text: str, path: str) -> Any:
         raise ValueError(f"{word} is no number")
 
     try:
-        return json.loads(text, object_pairs_hook=once, parse_constant=no_number)
+        return _shallow(json.loads(text, object_pairs_hook=once, parse_constant=no_number))
     except (ValueError, RecursionError) as error:
         why = "values are nested too deep" if isinstance(error, RecursionError) else str(error)
         raise UsageError(
             "it is no JSON document of bench", where=path, why=why, hint="write it with: hicachectl bench ... -o json --output-file FILE"
         ) from error  # fmt: skip
+
+
+def _shallow(document: Any) -> Any:
+    level = [document]
+    for _ in range(_DEEPEST):
+        level = [
+            item
+            for value in level
+            if isinstance(value, (dict, list))
+            for item in (value.values() if isinstance(value, dict) else value)
+        ]
+        if not level:
+            return document
+    raise RecursionError
 
 
 def part_of(data: Any, name: str, kind: type, path: str) -> Any:

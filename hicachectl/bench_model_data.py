@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hicachectl.bench_break_even import is_made_up
-from hicachectl.bench_costs import line_cost
+from hicachectl.bench_costs import line_cost, transfers_of, why_no_line
 from hicachectl.bench_data import Costs, LineCost, Measure, RecomputeLine, measure
 from hicachectl.envelope import plain
 
@@ -44,6 +44,8 @@ class Prefill:
     timings: tuple[Timing, ...]
     hardware: str | None
     left_out: tuple[tuple[int, str], ...] = ()
+    from_file: bool = False
+    """Times of somebody's engine: one a length is theirs to judge, and the curve's residual tells of the noise."""
 
     @property
     def measured(self) -> bool:
@@ -124,15 +126,17 @@ def model_measures(probe: RestoreProbe, model: Model, page_tokens: int) -> tuple
     return tuple(found)
 
 
-def model_headline(measures: Sequence[Measure]) -> tuple[Measure, ...]:
+def model_headline(measures: Sequence[Measure], prefill: Prefill | None) -> tuple[Measure, ...]:
     """Return the numbers that must be an answer: restores, and the prefills they are set against. Pure."""
-    return tuple(one for one in measures if one.quantity in ("restore_s", "prefill_s"))
+    return tuple(one for one in measures if one.quantity == "restore_s") + _prefills(measures, prefill)
 
 
-def model_costs(probe: RestoreProbe, model: Model, geometry_name: str) -> tuple[Costs, dict[str, str]]:
+def model_costs(
+    probe: RestoreProbe, model: Model, measures: Sequence[Measure], geometry_name: str
+) -> tuple[Costs, dict[str, str]]:
     """Return what transfers on each path cost by their bytes, and a prefill; why one is not known. Pure.
 
-    A recompute whose coefficients were given is not measured and is left out, and so is one set against pages that no model has.
+    A path of which one length is no answer has no cost, and neither has such a prefill. A recompute whose coefficients were given is not measured and is left out, and so is one set against pages that no model has.
     """
     from hicachectl.runtime.cost import Path
 
@@ -140,16 +144,20 @@ def model_costs(probe: RestoreProbe, model: Model, geometry_name: str) -> tuple[
     reasons: dict[str, str] = {}
     for path in Path:
         cost, why = line_cost([(one.n_bytes, one.wall_s) for one in probe.of(path)])
-        lines[path.value] = cost
+        if why is not None and path in (Path.STORAGE_READ, Path.STORAGE_WRITE):
+            why = model.no_tiers.get("storage", why)
+        why = why or why_no_line(transfers_of(path.value, measures))
+        lines[path.value] = None if why else cost
         if why is not None:
-            reasons[f"/costs/{path.value}"] = (
-                model.no_tiers.get("storage", why) if path in (Path.STORAGE_READ, Path.STORAGE_WRITE) else why
-            )
+            reasons[f"/costs/{path.value}"] = why
     prefill, recompute = model.prefill, None
+    no_answer = why_no_line(_prefills(measures, prefill))
     if prefill is not None and prefill.measured and is_made_up(geometry_name):
         reasons["/costs/recompute"] = (
             f"{geometry_name} is no model: its pages are small for demonstrations, and no prefill is its own"
         )
+    elif prefill is not None and prefill.measured and no_answer is not None:
+        reasons["/costs/recompute"] = no_answer
     elif prefill is not None and prefill.measured:
         recompute = RecomputeLine(
             prefill.fit.a_s, prefill.fit.b_s, prefill.fit.c_s, geometry_name, prefill.hardware or prefill.source
@@ -217,6 +225,12 @@ def model_reasons(probe: RestoreProbe, model: Model) -> dict[str, str]:
         "mount": "the kernel does not list it",
         "device": "the kernel does not list it",
     }
+
+
+def _prefills(measures: Sequence[Measure], prefill: Prefill | None) -> tuple[Measure, ...]:
+    """Prefills whose spread must be small: all that were measured here, of a file those that tell it."""
+    from_file = prefill is not None and prefill.from_file
+    return tuple(one for one in measures if one.quantity == "prefill_s" and (one.noisy or not from_file))
 
 
 def _coefficients(given: Fit) -> Any:

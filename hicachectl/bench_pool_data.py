@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hicachectl.bench_data import Costs, Expected, Measure, measure
-from hicachectl.units import GIB
+from hicachectl.units import GIB, MIB
 
 if TYPE_CHECKING:
     from hicachectl.runtime.probes.pool import PoolProbe, PoolRow
@@ -33,6 +33,11 @@ _S_PER_GIB: dict[tuple[str, bool, bool], tuple[float, float]] = {
     ("register_s", True, False): (0.042, 0.069),
     ("register_s", True, True): (0.023, 0.031),
 }
+_LEAST_RANGE_BYTES = GIB
+"""Below this what a call costs is not small beside what a byte costs, and the ranges of that host are no measure (our choice)."""
+_LEAST_COST_BYTES = 256 * MIB
+"""Below this seconds a GiB are those of the calls (our choice)."""
+_COLD = "cold_total_s"
 _UNREGISTER_S_PER_GIB = (0.015, 0.021)
 _TIMES_TORCH = {False: (1.6, 4.0), True: (2.2, 8.3)}
 _HUGE = 0.5
@@ -55,21 +60,30 @@ def pool_headline(measures: Sequence[Measure]) -> tuple[Measure, ...]:
     return tuple(one for one in measures if one.quantity == "total_s" and one.subject != TORCH)
 
 
-def pool_costs(probe: PoolProbe, measures: Sequence[Measure]) -> Costs:
-    """Return what making a GiB costs in the case that a pool of `run` is made by: private, huge, by most threads. Pure."""
-    case = _usual(probe)
-    total = next(
-        (one for one in measures if case is not None and (one.subject, one.quantity) == (case, "total_s")), None
-    )
-    if total is None or total.p50 is None or total.noisy:
-        return Costs()
-    return Costs(make_s_per_gib=total.p50 / (probe.n_bytes / GIB))
+def pool_costs(probe: PoolProbe, measures: Sequence[Measure], *, accelerated: bool) -> tuple[Costs, dict[str, str]]:
+    """Return what making a GiB costs a start, and why that is not known: private memory in huge pages, by most threads. Pure.
+
+    It is the cold time, that of the first of each pair: a start finds memory as others left it. None for a pool that is too small,
+    and for one that no driver registered on an accelerator, where `run` registers it.
+    """
+    row = _usual(probe)
+    cold = None if row is None else _find(measures, row.case.name, _COLD)
+    if row is None or cold is None:
+        why = "anonymous memory in huge pages was not measured"
+    elif probe.n_bytes < _LEAST_COST_BYTES:
+        why = f"a pool of {probe.n_bytes} bytes, {_LEAST_COST_BYTES} are the fewest whose seconds a GiB are not those of the calls"
+    elif accelerated and not all(one.registered_bytes for one in row.before):
+        why = f"not registered, as run would on this device: {probe.not_registered or 'the driver refused'}"
+    elif cold.p50 is None or cold.why_no_answer is not None:
+        why = f"{cold.subject}, {_COLD}: {cold.why_no_answer or cold.reason}"
+    else:
+        return Costs(make_s_per_gib=cold.p50 / (probe.n_bytes / GIB)), {}
+    return Costs(), {"/costs/make_s_per_gib": why}
 
 
 def pool_reasons(probe: PoolProbe) -> dict[str, str]:
     """Say why nulls of the document are null. Pure."""
     return {
-        "/costs/make_s_per_gib": f"{_usual(probe) or 'anonymous memory in huge pages'} gave no answer",
         "refused": "it ran",
         "times_torch": "torch's pinned memory or a registered pool is missing",
         "registrar": probe.not_registered or "not known",
@@ -77,13 +91,16 @@ def pool_reasons(probe: PoolProbe) -> dict[str, str]:
         "register_s": probe.not_registered or "no sample",
         "unregister_s": probe.not_registered or "no sample",
         "huge_share": "smaps could not be read",
+        "/make": "no pool of anonymous memory in huge pages was made",
+        "expected": "no range is known for it: the ranges are of 1 GiB or more, registered for an accelerator",
     }
 
 
-def pool_details(probe: PoolProbe) -> dict[str, Any]:
+def pool_details(probe: PoolProbe, measures: Sequence[Measure]) -> dict[str, Any]:
     """Return the fields that this document alone has. Pure."""
     return {
         "pool_bytes": probe.n_bytes,
+        "make": _make(probe, measures),
         "registrar": probe.registrar,
         "not_registered": probe.not_registered,
         "cases": [
@@ -108,28 +125,37 @@ def _of_case(probe: PoolProbe, row: PoolRow) -> list[Measure]:
     name, samples = row.case.name, row.samples
     why = row.refused or "no time was left for it"
     found = [measure(name, "total_s", [one.total_s for one in samples], reason=row.refused if samples else why)]
+    found.append(measure(name, _COLD, [one.total_s for one in row.before], reason=row.refused if row.before else why))
     for part in PARTS:
         values = [getattr(one, part) for one in samples if getattr(one, part) is not None]
         missing = (probe.not_registered or "the driver refused") if samples else why
         found.append(
-            measure(name, part, values, expected=_expected(probe, row, part), reason=None if values else missing)
+            measure(
+                name,
+                part,
+                values,
+                expected=_expected(probe, row, part) if values else None,
+                reason=None if values else missing,
+            )
         )
     shares = [one.huge_share for one in samples if one.huge_share is not None]
-    wanted = Expected(0.99, 1.0, _SOURCE) if row.case.spec.huge else Expected(0.0, 0.0, _SOURCE)
+    wanted = None
+    if shares:
+        wanted = Expected(0.99, 1.0, _SOURCE) if row.case.spec.huge else Expected(0.0, 0.0, _SOURCE)
     missing = "smaps could not be read" if samples else why
     found.append(measure(name, "huge_share", shares, expected=wanted, reason=None if shares else missing))
     times = probe.times_faster(row)
     if times is not None and probe.baseline.total_s is not None:
         ratios = [probe.baseline.total_s / one.total_s for one in samples]
-        low, high = _TIMES_TORCH[_is_huge(row)]
-        found.append(measure(name, "times_torch", ratios, expected=Expected(low, high, _SOURCE)))
+        span = Expected(*_TIMES_TORCH[_is_huge(row)], _SOURCE) if _has_range(probe) else None
+        found.append(measure(name, "times_torch", ratios, expected=span))
     return found
 
 
 def _expected(probe: PoolProbe, row: PoolRow, part: str) -> Expected | None:
     from hicachectl.runtime.memory.kinds import Kind
 
-    if row.case.spec.kind is Kind.HUGETLB:
+    if row.case.spec.kind is Kind.HUGETLB or not _has_range(probe):
         return None
     shared = row.case.spec.kind.is_shared
     span = _UNREGISTER_S_PER_GIB if part == "unregister_s" else _S_PER_GIB.get((part, shared, _is_huge(row)))
@@ -139,14 +165,38 @@ def _expected(probe: PoolProbe, row: PoolRow, part: str) -> Expected | None:
     return Expected(span[0] * gib, span[1] * gib, _SOURCE)
 
 
+def _has_range(probe: PoolProbe) -> bool:
+    """Whether that host's ranges say anything here: a pool as large, made for an accelerator."""
+    return probe.registrar is not None and probe.n_bytes >= _LEAST_RANGE_BYTES
+
+
 def _is_huge(row: PoolRow) -> bool:
     shares = [one.huge_share for one in row.samples if one.huge_share is not None]
     return bool(shares) and min(shares) >= _HUGE
 
 
-def _usual(probe: PoolProbe) -> str | None:
+def _usual(probe: PoolProbe) -> PoolRow | None:
     from hicachectl.runtime.memory.kinds import Kind
 
     private = [row for row in probe.rows if row.case.spec.kind is Kind.ANONYMOUS and row.case.spec.huge]
-    most = max(private, key=lambda row: row.case.spec.n_threads or 0, default=None)
-    return None if most is None else most.case.name
+    return max(private, key=lambda row: row.case.spec.n_threads or 0, default=None)
+
+
+def _make(probe: PoolProbe, measures: Sequence[Measure]) -> dict[str, Any] | None:
+    """Seconds a GiB of the case that a cost is taken from: cold and warm, whether registered, by how many threads."""
+    row = _usual(probe)
+    if row is None or not row.samples:
+        return None
+    gib, name = probe.n_bytes / GIB, row.case.name
+    cold, warm = (_find(measures, name, quantity) for quantity in (_COLD, "total_s"))
+    return {
+        "case": name,
+        "threads": row.case.spec.n_threads,
+        "registered": all(one.registered_bytes for one in row.before),
+        "cold_s_per_gib": None if cold is None or cold.p50 is None else cold.p50 / gib,
+        "warm_s_per_gib": None if warm is None or warm.p50 is None else warm.p50 / gib,
+    }
+
+
+def _find(measures: Sequence[Measure], subject: str, quantity: str) -> Measure | None:
+    return next((one for one in measures if (one.subject, one.quantity) == (subject, quantity)), None)

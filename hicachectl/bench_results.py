@@ -1,23 +1,24 @@
 """Results of `hicachectl bench` read back from a file: the envelope as `-o json --output-file FILE` wrote it.
 
-Strict: the schema and its version, the status, the type of every value, each median against its samples, and the digest over all
-values. Fields that a later release adds are passed over: additions keep its number.
+Strict: the schema and its version, the status, the time, the type of every value, no field twice, numbers that a benchmark can have
+measured, each median and each cost against its samples, and the digest over all values. Fields that a later release adds are passed over: additions keep its
+number.
 """
 
 from __future__ import annotations
 
-import json
-import math
-import statistics
 import types
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any
 
+from hicachectl.bench_checks import check_costs, check_measures, check_time
 from hicachectl.bench_data import Costs, Measure, Setting
+from hicachectl.bench_json import made_of, parse_json, part_of, wrong
 from hicachectl.data_digest import require_digest
 from hicachectl.errors import UsageError
+from hicachectl.input_file import read_input
 
 if TYPE_CHECKING:
     from hicachectl.runtime.cost import LinearCost
@@ -54,28 +55,28 @@ def read_bench(path: str | Path) -> BenchResult:
 
     A result that says of itself that it has no answer (exit code 9, or a failure) is refused: nothing may rest on it.
     """
-    document = _document(Path(path))
-    kind = _kind(document, str(path))
+    path = str(path)
+    document = _document(path)
+    kind = _kind(document, path)
     if document["status"] == "failed" or document["exit_code"] != 0:
         raise UsageError(
             f"this result of bench {kind} is no answer: status {document['status']}, exit code {document['exit_code']}",
-            where=str(path),
+            where=path,
             why="it failed, or noise or time gave no answer",
             hint=f"hicachectl bench {kind} -o json --output-file {path}, with more --rounds on a quiet machine",
         )
     data = document["data"]
-    setting = _made(Setting, {"reasons": {}, **_part(data, "setting", dict, path)}, "setting", path)
+    setting = made_of(Setting, {"reasons": {}, **part_of(data, "setting", dict, path)}, "setting", path)
     measures = tuple(
-        _made(Measure, value, f"measures[{at}]", path) for at, value in enumerate(_part(data, "measures", list, path))
+        made_of(Measure, value, f"measures[{at}]", path)
+        for at, value in enumerate(part_of(data, "measures", list, path))
     )
-    for at, one in enumerate(measures):
-        median = statistics.median(one.samples) if one.samples else None
-        if median != one.p50:
-            raise _wrong(path, f"measures[{at}].p50", f"{median}, the median of its samples", one.p50)
-    costs = _made(Costs, _part(data, "costs", dict, path), "costs", path)
-    require_digest(data, str(path))
+    check_measures(measures, path)
+    costs = made_of(Costs, part_of(data, "costs", dict, path), "costs", path)
+    check_costs(kind, costs, measures, path)
+    require_digest(data, path)
     return BenchResult(
-        str(path), kind, document["host"], document["boot_id"], document["collected_at"], setting, measures, costs, data
+        path, kind, document.get("host"), document.get("boot_id"), document["collected_at"], setting, measures, costs, data
     )  # fmt: skip
 
 
@@ -87,25 +88,19 @@ def priors_of(result: BenchResult) -> dict[CostPath, LinearCost]:
     return {path: LinearCost(cost.fixed_s, cost.per_byte_s) for path, cost in found.items() if cost is not None}
 
 
-def _document(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(
-            f"cannot read it: {error.strerror}", where=str(path), hint="name a file of bench -o json"
-        ) from error
-    except ValueError as error:
-        raise UsageError(
-            "it is no JSON document", where=str(path), why=str(error), hint="write it with: hicachectl bench ... -o json --output-file FILE"
-        ) from error  # fmt: skip
+def _document(path: str) -> dict[str, Any]:
+    document = parse_json(read_input(Path(path), "name a file of bench -o json"), path)
     if not isinstance(document, dict):
-        raise _wrong(path, "the document", "an object", document)
+        raise wrong(path, "the document", "an object", document)
     for name, kind in (("schema", str), ("collected_at", str), ("status", str), ("exit_code", int)):
         if type(document.get(name)) is not kind:
-            raise _wrong(path, name, kind.__name__, document.get(name))
+            raise wrong(path, name, kind, document.get(name))
     for name in ("host", "boot_id"):
         if not isinstance(document.get(name), (str, types.NoneType)):
-            raise _wrong(path, name, "str or null", document.get(name))
+            raise wrong(path, name, "str or null", document.get(name))
+    check_time(document["collected_at"], path)
+    if not isinstance(document.get("data"), dict):
+        raise wrong(path, "data", "an object", document.get("data"))
     return document
 
 
@@ -121,56 +116,3 @@ def _kind(document: dict[str, Any], path: str) -> str:
             f"version {version} of bench-{kind}, this release reads {KINDS[kind]}", where=path, hint=f"measure again: hicachectl bench {kind}"
         )  # fmt: skip
     return kind
-
-
-def _part(data: Any, name: str, kind: type, path: str | Path) -> Any:
-    found = data.get(name) if isinstance(data, dict) else None
-    if not isinstance(found, kind):
-        raise _wrong(path, f"data.{name}", "an object" if kind is dict else "a list", found)
-    return found
-
-
-def _made(wanted: Any, value: Any, place: str, path: str | Path) -> Any:
-    """Turn plain JSON into `wanted`: a dataclass, a tuple of one kind, a mapping, X | None or a plain type."""
-    origin = get_origin(wanted)
-    if origin in (Union, types.UnionType):
-        inner = next(kind for kind in get_args(wanted) if kind is not types.NoneType)
-        return None if value is None else _made(inner, value, place, path)
-    if is_dataclass(wanted) and isinstance(wanted, type):
-        return _dataclass(wanted, value, place, path)
-    if origin is tuple:
-        if not isinstance(value, list):
-            raise _wrong(path, place, "a list", value)
-        return tuple(_made(get_args(wanted)[0], item, f"{place}[{at}]", path) for at, item in enumerate(value))
-    if origin is not None:
-        if not isinstance(value, dict):
-            raise _wrong(path, place, "an object", value)
-        return value
-    if wanted is float and type(value) is int:
-        return float(value)
-    if type(value) is not wanted or (wanted is float and not math.isfinite(value)):
-        raise _wrong(path, place, wanted.__name__, value)
-    return value
-
-
-def _dataclass(wanted: type, value: Any, place: str, path: str | Path) -> Any:
-    if not isinstance(value, dict):
-        raise _wrong(path, place, "an object", value)
-    hints = get_type_hints(wanted)
-    given = {}
-    for field in fields(wanted):
-        if field.name in value:
-            given[field.name] = _made(hints[field.name], value[field.name], f"{place}.{field.name}", path)
-        elif field.default is MISSING:
-            raise _wrong(path, f"{place}.{field.name}", hints[field.name], "nothing")
-    return wanted(**given)
-
-
-def _wrong(path: str | Path, place: str, wanted: Any, found: Any) -> UsageError:
-    name = getattr(wanted, "__name__", str(wanted))
-    return UsageError(
-        f"{place} is {found!r}, {name} is expected there",
-        where=str(path),
-        why="the file was edited, cut short, or is no result of bench",
-        hint="measure again: hicachectl bench ... -o json --output-file FILE",
-    )

@@ -61,8 +61,7 @@ def store_costs(probe: StoreProbe, measures: Sequence[Measure]) -> tuple[Costs, 
     """
     from hicachectl.runtime.probes.store_rows import StoreOp
 
-    cold = any(row.wall_s for row in probe.rows if row.op is StoreOp.READ_COLD)
-    read, why_no_read = _line(probe, measures, StoreOp.READ_COLD if cold else StoreOp.READ_WARM)
+    read, why_no_read = _line(probe, measures, StoreOp.READ_COLD if _any_cold(probe) else StoreOp.READ_WARM)
     write, why_no_write = _line(probe, measures, StoreOp.WRITE)
     reasons = {"/costs/storage_read": why_no_read, "/costs/storage_write": why_no_write}
     return Costs(storage_read=read, storage_write=write), {k: why for k, why in reasons.items() if why is not None}
@@ -83,6 +82,7 @@ def store_details(
         "space": [{"name": name, "n_bytes": n_bytes} for name, n_bytes in space],
         "verified_pages": probe.verified_pages,
         "o_direct": None,
+        "costs_of": {"storage_read": "read cold" if _any_cold(probe) else "read warm", "storage_write": "write"},
         "rows": [
             {
                 "subject": subject_of(row.case, row.op),
@@ -150,12 +150,20 @@ def _expected(probe: StoreProbe, row: StoreRow) -> Expected | None:
     return Expected(None, rate * (row.case.n_threads if row.op is StoreOp.READ_WARM else 1), _SOURCE)
 
 
+def _any_cold(probe: StoreProbe) -> bool:
+    from hicachectl.runtime.probes.store_rows import StoreOp
+
+    return any(row.wall_s for row in probe.rows if row.op is StoreOp.READ_COLD)
+
+
 def _line(probe: StoreProbe, measures: Sequence[Measure], op: StoreOp) -> tuple[LineCost | None, str | None]:
     rates = {one.subject: one for one in measures if one.quantity == "bytes_per_s"}
     rows = [row for row in probe.rows if row.op is op and row.case.n_threads == 1 and row.wall_s]
-    calm = [row for row in rows if not rates[subject_of(row.case, row.op)].noisy]
+    calm = [row for row in rows if rates[subject_of(row.case, row.op)].why_no_answer is None]
     if len(calm) < len(rows) and len({row.case.batch_pages for row in calm}) < 2:
-        return None, f"the samples of {op.value} by one thread are no answer"
+        first = next(row for row in rows if row not in calm)
+        unsure = rates[subject_of(first.case, op)].why_no_answer
+        return None, f"the samples of {op.value} by one thread are no answer: {unsure}"
     transfers = [(one.n_pages * probe.page_bytes, one.seconds) for row in calm for calls in row.calls for one in calls]
     if len({n_bytes for n_bytes, _ in transfers}) == 1:
         return None, f"{op.value} by one thread: calls of one size, a line needs two --batch sizes (and --threads 1)"

@@ -7,8 +7,10 @@ name of the file.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 from hicachectl.bench_data import Costs, missing_costs
 from hicachectl.bench_results import BenchResult, priors_of, read_bench
@@ -20,15 +22,16 @@ if TYPE_CHECKING:
     from hicachectl.runtime.geometry import KVGeometry
     from hicachectl.tuning.sizing.given_costs import GivenCosts
 
-__all__ = ["measured_priors", "read_costs", "require_pages", "sizing_costs", "with_measured_prefill"]
+__all__ = ["measured_priors", "read_costs", "require_device", "require_pages", "sizing_costs", "with_measured_prefill"]
 
+_MOVE_PAGES = ("copy", "store", "model")
 _COMPUTE = tuple(f"run.compute.{word}" for word in ("a_s", "b_s", "c_s", "model", "hardware"))
 
 
 def read_costs(names: str | None) -> tuple[BenchResult, ...]:
     """Read the results that `run.costs` names, in its order; none without a name.
 
-    Raises UsageError for one that cannot be used or has no cost in it.
+    Raises UsageError for one that cannot be used, has no cost in it or is of another host.
     """
     results = tuple(read_bench(name.strip()) for name in names.split(",")) if names else ()
     for result in results:
@@ -38,46 +41,54 @@ def read_costs(names: str | None) -> tuple[BenchResult, ...]:
                 "no cost was measured in this file", where=result.path, why=why or f"bench {result.kind} measures none, or got no answer for any",
                 hint="name a file of bench model, store, copy or pool",
             )  # fmt: skip
+        here = os.uname().nodename
+        if result.host != here:
+            raise UsageError(
+                f"it was measured on {result.host or 'a host without a name'}, this is {here}", where=result.path,
+                why="costs of another host say nothing of this one",
+                hint=f"measure here: hicachectl bench {result.kind} -o json --output-file {result.path}",
+            )  # fmt: skip
     return results
 
 
 def measured_priors(results: Sequence[BenchResult], device_type: str) -> dict[Path, LinearCost]:
-    """Return what the cost model starts from, by path. Pure.
+    """Return what the cost model starts from, by path. Pure. Raises UsageError as `require_device`."""
+    require_device(results, device_type)
+    return {path: cost for result in reversed(results) for path, cost in priors_of(result).items()}
 
-    Raises UsageError for transfers that were measured on another type of device than `device_type`, such as cuda.
+
+def require_device(results: Sequence[BenchResult], device_type: str) -> None:
+    """Refuse results measured on another type of device than `device_type`, such as cuda: transfers, prefills and pools. Pure.
+
+    Storage is read into host memory and costs the same for all. Raises UsageError with both.
     """
-    from hicachectl.runtime.cost import Path
-
-    found: dict[Path, LinearCost] = {}
     for result in results:
-        new = {path: cost for path, cost in priors_of(result).items() if path not in found}
-        measured_on = result.setting.device.partition(":")[0]
-        if new.keys() & {Path.HOST_READ, Path.HOST_WRITE} and measured_on != device_type:
+        costs, measured_on = result.costs, result.setting.device.partition(":")[0]
+        of_device = (costs.host_read, costs.host_write, costs.recompute, costs.make_s_per_gib)
+        if measured_on != device_type and any(cost is not None for cost in of_device):
             raise UsageError(
-                f"transfers of this result were measured on {result.setting.device}, this run is on {device_type}",
+                f"this result was measured on {result.setting.device}, this run is on {device_type}",
                 where=result.path,
-                why="what a byte costs to the device is not the same there",
+                why="what a transfer, a prefill or a pool costs is not the same there",
                 hint=f"hicachectl bench {result.kind} --device {device_type} -o json --output-file {result.kind}-{device_type}.json",
             )
-        found |= new
-    return found
 
 
-def require_pages(results: Sequence[BenchResult], geometry: KVGeometry) -> None:
-    """Refuse results of other pages: a transfer costs by its chunks, a prefill by its model. Pure.
+def require_pages(results: Sequence[BenchResult], geometry: KVGeometry, layout: str) -> None:
+    """Refuse results of other pages or another layout: a transfer costs by its chunks, a prefill by its model. Pure.
 
-    One that moved no pages (bench pool) fits all. Raises UsageError with both values.
+    bench pool moves no pages and fits all. Raises UsageError with both.
     """
+    asked = _Pages(geometry.name, geometry.page_tokens, geometry.page_bytes, geometry.dtype, layout)
     for result in results:
         pages = _pages_of(result)
-        if pages is not None and pages != (geometry.name, geometry.page_tokens, geometry.page_bytes):
-            name, page_tokens, page_bytes = pages
+        if pages is not None and pages != asked:
             raise UsageError(
-                f"measured with pages of {name}, {page_tokens} tokens, {page_bytes} B; asked for are pages of {geometry.name}, "
-                f"{geometry.page_tokens} tokens, {geometry.page_bytes} B",
+                f"measured with pages of {pages}{_backend(result)}; asked for are pages of {asked}",
                 where=result.path,
-                why="what a transfer or a prefill costs depends on the pages and the model",
-                hint=f"hicachectl bench {result.kind} --geometry {geometry.name} --page-tokens {geometry.page_tokens}, or the file of these pages",
+                why="what a transfer or a prefill costs depends on the pages, their layout and the model",
+                hint=f"hicachectl bench {result.kind} --geometry {geometry.name} --page-tokens {geometry.page_tokens} --layout {layout}, "
+                "or the file of these pages",
             )
 
 
@@ -113,16 +124,44 @@ def with_measured_prefill(effective: Effective) -> Effective:
     )
 
 
-def _pages_of(result: BenchResult) -> tuple[str, int, int] | None:
-    """Return the geometry's name, tokens and bytes of a page; None where no pages were moved. Raises UsageError."""
-    found = result.data.get("geometry")
-    if found is None:
+@dataclass(frozen=True, slots=True)
+class _Pages:
+    """What a file says of its pages."""
+
+    name: str
+    page_tokens: int
+    page_bytes: int
+    dtype: str
+    layout: str
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.page_tokens} tokens, {self.page_bytes} B, {self.dtype}, {self.layout}"
+
+
+def _pages_of(result: BenchResult) -> _Pages | None:
+    """Return what pages were moved; None for bench pool, which moves none. Raises UsageError."""
+    if result.kind not in _MOVE_PAGES:
         return None
-    place = found if isinstance(found, Mapping) else {**result.data, "name": found}
-    name, page_tokens, page_bytes = (place.get(word) for word in ("name", "page_tokens", "page_bytes"))
-    if type(name) is str and type(page_tokens) is int and type(page_bytes) is int:
-        return name, page_tokens, page_bytes
+    found, data = result.data.get("geometry"), result.data
+    place = found if isinstance(found, Mapping) else {**data, "name": found, "layout": _copied(data).get("layout")}
+    values: dict[str, Any] = {field.name: place.get(field.name) for field in fields(_Pages)}
+    numbers = all(type(values[name]) is int for name in ("page_tokens", "page_bytes"))
+    if numbers and all(type(values[name]) is str for name in ("name", "dtype", "layout")):
+        return _Pages(**values)
+    said = ", ".join(f"{name} {value!r:.40}" for name, value in values.items())
     raise UsageError(
-        f"the pages are given as {name!r}, {page_tokens!r} tokens, {page_bytes!r} bytes", where=result.path,
-        why="the file was edited, or is no result of bench", hint=f"measure again: hicachectl bench {result.kind}",
+        f"the pages are given as {said}", where=result.path, why="the file was edited, or is of an earlier release",
+        hint=f"measure again: hicachectl bench {result.kind}",
     )  # fmt: skip
+
+
+def _backend(result: BenchResult) -> str:
+    """Say which copy backend moved them, where one did."""
+    name = _copied(result.data).get("backend") if result.kind == "copy" else result.data.get("backend")
+    return f" by copy backend {name}" if isinstance(name, str) else ""
+
+
+def _copied(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the costs of bench copy are of: layout and backend."""
+    found = data.get("costs_of")
+    return found if isinstance(found, Mapping) else {}

@@ -14,7 +14,7 @@ from hicachectl.disk_room import disk_warnings
 from hicachectl.envelope import Diagnostic, Severity
 from hicachectl.errors import CapacityError, ExitCode, StorageError, StorageFault, UsageError
 from hicachectl.memory_room import host_memory as look_at_memory
-from hicachectl.run_costs import measured_priors, read_costs, require_pages
+from hicachectl.run_costs import measured_priors, read_costs, require_device, require_pages
 from hicachectl.run_memory import mapping_spec, small_pages_warning
 from hicachectl.runtime.cache import require_room
 from hicachectl.runtime.core import CacheConfig, PrefetchWait
@@ -82,10 +82,11 @@ def plan_run(run: RunConfig, *, tuned_weights: str | None = None, must_fit: bool
     """
     geometry = preset(run.geometry, run.page_tokens, run.dtype)
     measured = read_costs(run.costs)
-    require_pages(measured, geometry)
+    require_pages(measured, geometry, run.layout)
     layout, backend = Layout.parse(run.layout), None if run.backend == "auto" else Backend.parse(run.backend)
     device = pick_device(run.device)
     require_usable(device.name)
+    require_device(measured, device.type)
     if run.host_slots and backend is not None:
         require_compatible(layout, backend, device.type)
     if run.storage_path is not None and not run.host_slots:

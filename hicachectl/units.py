@@ -10,7 +10,18 @@ import re
 
 from hicachectl.errors import UsageError
 
-__all__ = ["GIB", "KIB", "MIB", "TIB", "format_bytes", "format_count", "format_rate", "format_seconds", "parse_size"]
+__all__ = [
+    "GIB",
+    "KIB",
+    "MIB",
+    "TIB",
+    "format_bytes",
+    "format_count",
+    "format_rate",
+    "format_seconds",
+    "parse_counts",
+    "parse_size",
+]
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -52,6 +63,27 @@ def parse_size(text: str | int, *, where: str | None = None) -> int:
     if size != int(size):
         raise UsageError(f"{text!r} is not a whole number of bytes", where=where, hint="give a whole number of bytes")
     return int(size)
+
+
+def parse_counts(text: str, *, where: str, most: int, what: str = "counts") -> tuple[int, ...]:
+    """Read a comma-separated list of whole numbers from 1 to `most`, in ASCII digits; sorted, each once. Pure.
+
+    Raises UsageError with the text; `what` names what they are.
+
+    >>> parse_counts("8, 1,8", where="--threads", most=1024)
+    (1, 8)
+    """
+    words = [word.strip() for word in text.split(",")]
+    digits = len(str(most))
+    good = [
+        w
+        for w in words
+        if w.isascii() and w.isdigit() and len(w.lstrip("0")) <= digits and 1 <= int(w.lstrip("0") or 0) <= most
+    ]
+    if len(good) < len(words):
+        shown = text if len(text) <= 80 else f"{text[:60]}..."
+        raise UsageError(f"{shown!r} are no {what}", where=where, why=f"each is from 1 to {most}", hint=f"{where} 1,4")
+    return tuple(sorted({int(word.lstrip("0")) for word in good}))
 
 
 def format_bytes(n_bytes: float) -> str:

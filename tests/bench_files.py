@@ -12,8 +12,9 @@ from hicachectl.bench_data import Costs, Setting, bench_result, measure
 from hicachectl.context import read_origin
 from hicachectl.envelope import envelope
 from hicachectl.render.screen import Screen
+from hicachectl.runtime.geometry import preset
 
-__all__ = ["bench_document", "marked_lines", "write_result"]
+__all__ = ["bench_document", "marked_lines", "pages_of", "write_result"]
 
 
 def bench_document(kind: str = "copy", costs: Costs | None = None, **changes: Any) -> dict[str, Any]:
@@ -21,9 +22,33 @@ def bench_document(kind: str = "copy", costs: Costs | None = None, **changes: An
     setting = Setting(
         "m", 2, "cpu", "asked for", None, None, None, "2.6", "Linux", "p", "2", "1 GiB", {"driver": "none"}
     )
-    result = bench_result(kind, setting, [measure("a", "load_s", [1.0, 3.0])], costs or Costs(), {})
+    costs = costs or Costs()
+    measures = [measure("a", "load_s", [1.0, 3.0])]
+    for field in ("host_read", "host_write", "storage_read", "storage_write"):
+        line = getattr(costs, field)
+        if line is not None:
+            measures.append(measure(f"{field.replace('_', ' ')}, 4096 B", "transfer_s", [1.0] * line.n_samples))
+    result = bench_result(kind, setting, measures, costs, pages_of(kind))
     made: dict[str, Any] = json.loads(json.dumps(envelope(result, read_origin(None)) | changes))
     return made
+
+
+def pages_of(kind: str, geometry: str = "tiny-64k", tokens: int = 512, **changes: Any) -> dict[str, Any]:
+    """What a document of this kind says of its pages; `changes` replace some of it."""
+    made = preset(geometry, tokens)
+    told: dict[str, Any] = {
+        "name": geometry,
+        "page_tokens": tokens,
+        "page_bytes": made.page_bytes,
+        "dtype": made.dtype,
+    }
+    told |= {"layout": "page_first_direct"} | changes
+    if kind not in ("copy", "store", "model"):
+        return {}
+    if kind != "copy":
+        return {"geometry": told} | ({"backend": "cpu"} if kind == "model" else {})
+    name, of = told.pop("name"), {"layout": told.pop("layout"), "backend": "cpu"}
+    return {**told, "geometry": name, "costs_of": of}
 
 
 def marked_lines(draw: Callable[[Screen, Any], None], data: dict[str, Any], subject: str, width: int) -> list[str]:

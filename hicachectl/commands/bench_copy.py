@@ -11,7 +11,7 @@ import typer
 
 from hicachectl.commands.bench_options import DeviceOption, RoundsOption, TimeBudgetOption
 from hicachectl.context import Context
-from hicachectl.errors import ExitCode, UsageError
+from hicachectl.errors import HicacheError, UsageError
 from hicachectl.profiles import profile_names
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ Word = TypeVar("Word", bound=Enum)
 _RESERVE_BYTES = 512 << 20
 """Left to the rest of the machine."""
 _ACCELERATOR_GEOMETRY, _ACCELERATOR_BYTES = ("qwen3-8b", 64), 512 << 20
-_CPU_GEOMETRY, _CPU_BYTES = ("tiny-512k", 512), 16 << 20
+_CPU_GEOMETRY, _CPU_BYTES = ("tiny-512k", 512), 64 << 20
 """What is moved where nobody says: a model's pages over a link; on the processor little, of small pages."""
 
 
@@ -37,7 +37,7 @@ def copy(
     page_tokens: Annotated[str | None, typer.Option("--page-tokens", help="Tokens a page.", metavar="N", show_default="64; on the processor 512")] = None,
     dtype: Annotated[str | None, typer.Option("--dtype", help="Element type of the KV cache, such as bf16, fp8_e4m3 or int8.", metavar="TYPE", show_default="the preset's")] = None,
     profile: Annotated[str | None, typer.Option("--profile", help="Profile that supplies what is not given.", metavar="NAME|FILE", show_default=False, autocompletion=profile_names)] = None,
-    pages: Annotated[int | None, typer.Option("--pages", help="Pages of one transfer.", metavar="N", min=1, show_default="512MiB of them; on the processor 16MiB")] = None,
+    pages: Annotated[int | None, typer.Option("--pages", help="Pages of one transfer.", metavar="N", min=1, show_default="512MiB of them; on the processor 64MiB")] = None,
     layouts: Annotated[str | None, typer.Option("--layout", help="layer_first, page_first, page_first_direct.", metavar="LAYOUT,...", show_default="all")] = None,
     backends: Annotated[str | None, typer.Option("--backend", help="cpu, torch, direct, batch, strided, uva.", metavar="BACKEND,...", show_default="all")] = None,
     rounds: RoundsOption = 5,
@@ -55,6 +55,7 @@ def copy(
     from hicachectl.bench_copy_data import (
         copy_costs,
         copy_details,
+        copy_doubts,
         copy_headline,
         copy_measures,
         copy_reasons,
@@ -80,12 +81,20 @@ def copy(
     n_pages = _pages(pages, model, accelerated=on.is_accelerator)
     probe = _probe(cli, model, n_pages, on, *wanted, rounds, time_budget)
     measures = copy_measures(probe, accelerated=on.is_accelerator)
-    findings, code = not_answered(copy_headline(measures), "give more --rounds or --pages, on a quiet machine")
+    refusal = _refusal(probe)
+    hint = "give more --rounds or --pages, on a quiet machine"
+    findings, code = not_answered(copy_headline(measures), hint, copy_doubts(measures))
+    if refusal is not None:
+        findings, code = (), refusal.exit_code
     result = bench_result(
         "copy", setting_of(on, method_words(accelerated=on.is_accelerator), rounds), measures, copy_costs(probe, measures),
-        copy_details(probe), diagnostics=findings, exit_code=_exit_code(probe, code), reasons=copy_reasons(probe, measures),
+        copy_details(probe), diagnostics=findings, exit_code=code, reasons=copy_reasons(probe, measures),
     )  # fmt: skip
-    cli.emit(result, render=lambda screen, data: draw_copy(screen, data))
+    cli.emit(
+        result if refusal is None else result.with_error(refusal), render=lambda screen, data: draw_copy(screen, data)
+    )
+    if refusal is not None:
+        raise refusal
 
 
 def _words(text: str | None, kind: type[Word], flag: str) -> tuple[Word, ...]:
@@ -148,10 +157,8 @@ def _probe(
         )  # fmt: skip
 
 
-def _exit_code(probe: CopyProbe, answered: ExitCode) -> ExitCode:
-    """Where nothing could run, the first refusal that was not a lack of time says the code; else whether there was an answer. Pure."""
-    refused = [row.refused_code for row in probe.rows if row.refused_code is not None]
-    no_time = any(row.refused is not None and row.refused_code is None for row in probe.rows)
-    if any(row.load is not None for row in probe.rows) or no_time or not refused:
-        return answered
-    return refused[0]
+def _refusal(probe: CopyProbe) -> HicacheError | None:
+    """Where nothing could run, and not for a lack of time, the first refusal; None where something ran. Pure."""
+    refused = [row.refusal for row in probe.rows if row.refusal is not None]
+    no_time = any(row.refused is not None and row.refusal is None for row in probe.rows)
+    return None if no_time or not refused or any(row.load is not None for row in probe.rows) else refused[0]

@@ -31,6 +31,7 @@ _RESERVE_BYTES = 256 << 20
 """Left to the rest of the machine."""
 _PREFILLS = ("none", "configured", "synthetic")
 _PREFILL_BUDGET_S = 300.0
+_MOST_TOKENS = 1 << 24
 Text = str | None
 
 
@@ -81,7 +82,7 @@ def model(
     flags = {"run.geometry": geometry, "run.page_tokens": page_tokens, "run.layout": layout, "run.backend": backend}
     run = cli.took(effective_config(flags, cli.environ, cli.config_path, profile)).run
     kv = preset(run.geometry, run.page_tokens, run.dtype)
-    asked_tokens = _lengths(lengths)
+    asked_tokens = _lengths(lengths, kv.page_tokens)
     timings = _check_prefill(prefill, prefill_file, prefill_hardware, kv)
     on = find_probe_device(device)
     n_pages = sorted({-(-n // kv.page_tokens) for n in asked_tokens})
@@ -101,8 +102,8 @@ def model(
             raise not_ready(error) from None
     modelled = model_of(probe, kv.page_tokens, found, no_prefill, "--path none" if folder is None else None)
     measures = model_measures(probe, modelled, kv.page_tokens)
-    costs, no_costs = model_costs(probe, modelled, kv.name)
-    findings, code = not_answered(model_headline(measures), "give more --rounds, on a quiet machine")
+    costs, no_costs = model_costs(probe, modelled, measures, kv.name)
+    findings, code = not_answered(model_headline(measures, found), "give more --rounds, on a quiet machine")
     if found is None and prefill == "synthetic":
         hint = "give shorter --lengths or a longer --time-budget, or --prefill-file with times of your engine"
         late = Diagnostic("HC-NO-ANSWER", Severity.WARN, str(no_prefill), subject="recompute", hint=hint)
@@ -110,7 +111,7 @@ def model(
     modelled = judged(modelled, {one.subject for one in findings if one.subject}, _demo(kv, prefill, run))
     told = {
         "name": kv.name, "page_tokens": kv.page_tokens, "page_bytes": kv.page_bytes, "bytes_per_token": kv.bytes_per_token,
-        "layout": run.layout,
+        "dtype": kv.dtype, "layout": run.layout,
     }  # fmt: skip
     result = bench_result(
         "model", setting_of(on, method_of(found), rounds), measures, costs, model_details(probe, modelled, told, why),
@@ -119,14 +120,19 @@ def model(
     cli.emit(result, render=lambda screen, data: draw_model(screen, data))
 
 
-def _lengths(text: str) -> tuple[int, ...]:
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isdigit() and 1 <= int(word) <= 1 << 24 for word in words) or len(set(words)) < 2:
+def _lengths(text: str, page_tokens: int) -> tuple[int, ...]:
+    """Read the lengths, in tokens. Raises UsageError for fewer than two that differ in whole pages: no line goes through one."""
+    from hicachectl.units import parse_counts
+
+    found = parse_counts(text, where="--lengths", most=_MOST_TOKENS, what="lengths")
+    pages = sorted({-(-n // page_tokens) for n in found})
+    if len(pages) < 2:
         raise UsageError(
-            f"{text!r} are no lengths", where="--lengths", why="two or more counts of tokens, from 1 to 16777216",
-            hint="--lengths 1024,4096,16384",
+            f"{text!r} are restores of {pages[0]} page{'s' if pages[0] > 1 else ''} alone, a page has {page_tokens} tokens",
+            where="--lengths", why="what a restore costs is a line through two lengths or more, in whole pages",
+            hint=f"--lengths {page_tokens},{4 * page_tokens},{16 * page_tokens}",
         )  # fmt: skip
-    return tuple(sorted({int(word) for word in words}))
+    return found
 
 
 def _check_prefill(
@@ -147,10 +153,14 @@ def _check_prefill(
         raise UsageError(
             f"--prefill-file and --prefill {prefill}", why="both say what recomputing costs", hint="give one"
         )
+    from hicachectl.input_file import read_input
     from hicachectl.runtime.probes.fits import QUADRATIC, fit
-    from hicachectl.runtime.probes.prefill_file import read_prefill
+    from hicachectl.runtime.probes.prefill_file import parse_prefill
 
-    timings = read_prefill(prefill_file)
+    text = read_input(
+        prefill_file, "name a CSV or JSON file of (tokens, seconds), or --prefill synthetic to measure here"
+    )
+    timings = parse_prefill(text, str(prefill_file))
     try:
         fit(timings, QUADRATIC)
     except UsageError as error:
@@ -216,7 +226,9 @@ def _prefill(
     from hicachectl.runtime.probes.fits import QUADRATIC, Fit, fit
 
     if timings is not None:
-        return Prefill(f"times in {prefill_file}", fit(timings, QUADRATIC), tuple(timings), hardware), None
+        return Prefill(
+            f"times in {prefill_file}", fit(timings, QUADRATIC), tuple(timings), hardware, from_file=True
+        ), None
     if prefill == "configured":
         compute = run.compute
         source = f"run.compute of the configuration, the prefill of {compute.model or 'a model that is not said'}"

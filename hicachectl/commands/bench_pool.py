@@ -9,7 +9,7 @@ import typer
 
 from hicachectl.commands.bench_options import DeviceOption, RoundsOption, TimeBudgetOption
 from hicachectl.context import Context
-from hicachectl.errors import ExitCode, UsageError
+from hicachectl.errors import HicacheError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from hicachectl.runtime.probes.device import ProbeDevice
     from hicachectl.runtime.probes.pool import PoolCase, PoolProbe
 
-__all__ = ["exit_code", "pool"]
+__all__ = ["pool", "refusal_of"]
 
 _LARGEST_DEFAULT_BYTES = 1 << 30
 _SMALLEST_BYTES = 2 << 20
 _RESERVE_BYTES = 512 << 20
 """Left to the rest of the machine."""
+_MOST_POOL_THREADS = 1024
 _KINDS = ("anonymous", "memfd", "tmpfs", "hugetlb")
 
 
@@ -57,12 +58,21 @@ def pool(
     cases = _cases(asked, _asked_threads(threads), tmpfs)
     probe = _probe(cli, n_bytes, cases, on, rounds, time_budget)
     measures = pool_measures(probe)
-    findings, code = not_answered(pool_headline(measures), "give more --rounds or a larger --size, on a quiet machine")
+    costs, no_costs = pool_costs(probe, measures, accelerated=on.is_accelerator)
+    refusal = refusal_of(probe)
+    hint = "give more --rounds or a larger --size, on a quiet machine"
+    findings, code = not_answered(pool_headline(measures), hint)
+    if refusal is not None:
+        findings, code = (), refusal.exit_code
     result = bench_result(
-        "pool", setting_of(on, METHOD, rounds), measures, pool_costs(probe, measures), pool_details(probe),
-        diagnostics=findings, exit_code=exit_code(probe, code), reasons=pool_reasons(probe),
+        "pool", setting_of(on, METHOD, rounds), measures, costs, pool_details(probe, measures),
+        diagnostics=findings, exit_code=code, reasons={**pool_reasons(probe), **no_costs},
     )  # fmt: skip
-    cli.emit(result, render=lambda screen, data: draw_pool(screen, data))
+    cli.emit(
+        result if refusal is None else result.with_error(refusal), render=lambda screen, data: draw_pool(screen, data)
+    )
+    if refusal is not None:
+        raise refusal
 
 
 def _asked_kinds(text: str) -> tuple[str, ...]:
@@ -80,12 +90,9 @@ def _asked_threads(text: str | None) -> tuple[int, ...]:
         from hicachectl.runtime.memory.populate import MOST_THREADS, threads_for
 
         return tuple(sorted({1, threads_for(MOST_THREADS << 30)}))
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isdigit() and 1 <= int(word) <= 1024 for word in words):
-        raise UsageError(
-            f"{text!r} are no thread counts", where="--threads", why="each is from 1 to 1024", hint="--threads 1,4,8"
-        )
-    return tuple(sorted({int(word) for word in words}))
+    from hicachectl.units import parse_counts
+
+    return parse_counts(text, where="--threads", most=_MOST_POOL_THREADS, what="thread counts")
 
 
 def _pool_bytes(size: str | None, *, torch_too: bool) -> int:
@@ -157,9 +164,7 @@ def _drivers(on: ProbeDevice) -> tuple[Registrar | NoRegistrar, str | None, bool
     return registrar, torch_cannot_pin(), not can_repeat()
 
 
-def exit_code(probe: PoolProbe, answered: ExitCode) -> ExitCode:
-    """Where every case was refused, the first refusal says the code; else whether there was an answer. Pure."""
-    refused = [row.refused_code for row in probe.rows if row.refused_code is not None]
-    if any(row.samples for row in probe.rows) or not refused:
-        return answered
-    return refused[0]
+def refusal_of(probe: PoolProbe) -> HicacheError | None:
+    """Where every case was refused, the first refusal; None where a pool was made, or no time was left. Pure."""
+    refused = [row.refusal for row in probe.rows if row.refusal is not None]
+    return None if not refused or any(row.samples for row in probe.rows) else refused[0]

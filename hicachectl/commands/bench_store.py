@@ -62,14 +62,17 @@ def store(
     from hicachectl.runtime.geometry import preset
     from hicachectl.runtime.probes.device import no_device
     from hicachectl.runtime.probes.store_rows import space_terms
-    from hicachectl.units import parse_size
+    from hicachectl.units import parse_counts, parse_size
 
     cli: Context = ctx.obj
     cli.refuse_root("bench store")
     flags = {"run.geometry": geometry, "run.page_tokens": page_tokens, "run.layout": layout}
     run = cli.took(effective_config(flags, cli.environ, cli.config_path, profile)).run
     kv = preset(run.geometry, run.page_tokens, run.dtype)
-    cases = _cases(_counts(batch, "--batch"), _counts(threads, "--threads"))
+    cases = _cases(
+        parse_counts(batch, where="--batch", most=_MOST_AT_ONCE),
+        parse_counts(threads, where="--threads", most=_MOST_AT_ONCE),
+    )
     n_pages = _pages_a_round(None if size is None else parse_size(size, where="--size"), cases, kv.page_bytes)
     parent, why = bench_folder(path, run)
     space = space_terms(kv.page_bytes, n_pages)
@@ -81,7 +84,13 @@ def store(
     findings, code = not_answered(
         store_headline(measures), "give more --rounds or a larger --size, with nothing else on the disk"
     )
-    told = {"name": kv.name, "page_tokens": kv.page_tokens, "page_bytes": kv.page_bytes, "layout": run.layout}
+    told = {
+        "name": kv.name,
+        "page_tokens": kv.page_tokens,
+        "page_bytes": kv.page_bytes,
+        "dtype": kv.dtype,
+        "layout": run.layout,
+    }
     result = bench_result(
         "store", setting_of(no_device("storage is read into host memory"), METHOD, rounds), measures, costs,
         store_details(probe, told, why, space), diagnostics=findings, exit_code=code,
@@ -99,15 +108,6 @@ def bench_folder(path: Path | None, run: RunConfig) -> tuple[Path, str]:
     if run.storage_path not in (None, "auto"):
         return Path(str(run.storage_path)), "storage_path of the configuration"
     return Path(tempfile.gettempdir()), "the temporary folder: no --path, and no storage_path in the configuration"
-
-
-def _counts(text: str, flag: str) -> tuple[int, ...]:
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isdigit() and 1 <= int(word) <= _MOST_AT_ONCE for word in words):
-        raise UsageError(
-            f"{text!r} are no counts", where=flag, why=f"each is from 1 to {_MOST_AT_ONCE}", hint=f"{flag} 1,4"
-        )
-    return tuple(sorted({int(word) for word in words}))
 
 
 def _cases(batches: tuple[int, ...], threads: tuple[int, ...]) -> tuple[StoreCase, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicachectl.bench_data import NOISY_SPREAD
+from hicachectl.bench_data import LEAST_SAMPLES, NOISY_SPREAD
 from hicachectl.render.bench_words import Data, draw_head, draw_no_answer, number
 from hicachectl.render.screen import Screen
 from hicachectl.render.table import Column, Table
@@ -168,8 +168,9 @@ def _draw_nodes(screen: Screen, data: Data) -> None:
 
 def _unsure(data: Data, found: Data) -> bool:
     """Whether a number is no answer; of its subject other ways may be one."""
+    too_few = len(found["samples"]) < LEAST_SAMPLES
     too_far = found["spread"] is None or found["spread"] > NOISY_SPREAD
-    return found["subject"] in data["no_answer"] and bool(found["samples"]) and too_far
+    return found["subject"] in data["no_answer"] and bool(found["samples"]) and (too_few or too_far)
 
 
 def _rate(one: dict[str, Any], unsure: bool) -> str | None:

@@ -50,9 +50,24 @@ def draw_pool(screen: Screen, data: dict[str, Any]) -> None:
         for note in case["notes"]:
             if note.startswith("verify"):
                 screen.paragraph(f"  {case['name']}: ", note.removeprefix("verify: "))
-    cost = data["costs"]["make_s_per_gib"]
-    if cost is not None:
-        screen.paragraph("  ", f"making a pool as run does costs {number(cost)} s a GiB (costs.make_s_per_gib)")
+    _draw_make(screen, data)
+
+
+def _draw_make(screen: Screen, data: dict[str, Any]) -> None:
+    """Say what making a pool costs a start, and what it takes once the memory is warm."""
+    make = data["make"]
+    if make is None:
+        return
+    threads = "1 thread fills" if make["threads"] == 1 else f"{make['threads']} threads fill"
+    screen.paragraph(
+        "  make     ",
+        f"cold {number(make['cold_s_per_gib'])} s a GiB, warm (made and given back right before) {number(make['warm_s_per_gib'])}: "
+        f"anonymous, huge pages, {threads} it, {'registered' if make['registered'] else 'not registered'}",
+    )
+    if data["costs"]["make_s_per_gib"] is not None:
+        screen.paragraph("  ", "a start pays the cold one (costs.make_s_per_gib)")
+    else:
+        screen.paragraph("  ", f"no cost of a start: {data['facts']['/costs/make_s_per_gib']['reason']}")
 
 
 def _cells(case: dict[str, Any], data: dict[str, Any]) -> list[str | None]:

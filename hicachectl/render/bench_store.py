@@ -46,7 +46,9 @@ def draw_store(screen: Screen, data: Data) -> None:
     for path, cost in (("read", data["costs"]["storage_read"]), ("write", data["costs"]["storage_write"])):
         if cost is not None:
             rate = "" if cost["per_byte_s"] == 0 else f" + bytes / {number(1 / cost['per_byte_s'] / GIB)} GiB/s"
-            screen.paragraph("  ", f"a {path} costs {format_seconds(cost['fixed_s'])}{rate} (costs.storage_{path})")
+            of = data["costs_of"][f"storage_{path}"]
+            warm = ": no read was cold, these are reads of the page cache" if of == "read warm" else ""
+            screen.paragraph("  ", f"a {of} costs {format_seconds(cost['fixed_s'])}{rate} (costs.storage_{path}{warm})")
     draw_no_costs(screen, data)
     for left in data["left"]:
         screen.paragraph("  not removed: ", left)

@@ -17,7 +17,7 @@ from time import perf_counter
 
 import torch
 
-from hicachectl.errors import ExitCode, HicacheError, UsageError
+from hicachectl.errors import HicacheError, Unsupported, UsageError
 from hicachectl.runtime.cost import DEFAULT_PRIORS, LinearCost, Path, PathCost
 from hicachectl.runtime.geometry import KVGeometry
 from hicachectl.runtime.layout import Backend, Layout, compatible
@@ -34,8 +34,8 @@ __all__ = ["NO_TIME", "CopyLines", "CopyProbe", "CopyRow", "copy_pool_bytes", "r
 
 NO_TIME = "no time was left for it"
 CELL_S = 15.0
-"""Seconds of measuring that one layout and backend get; a slower one has fewer rounds, at least two (our choice)."""
-_LEAST_ROUNDS = 2
+"""Seconds of measuring that one layout and backend get; a slower one has fewer rounds, at least three (our choice)."""
+_LEAST_ROUNDS = 3
 _PRODUCTS_S = 0.05
 _PART_BESIDE = 0.7
 """Products last this part of the transfer beside them, so that it outlasts them, and at most `_PRODUCTS_S`."""
@@ -55,7 +55,8 @@ class CopyRow:
     staging_bytes: int = 0
     """Of both directions together."""
     refused: str | None = None
-    refused_code: ExitCode | None = None
+    refusal: HicacheError | None = None
+    """The error that it was refused with; None where none was."""
     cut: str | None = None
 
     def moved(self, direction: Direction) -> AgainstPeak | None:
@@ -77,8 +78,14 @@ class CopyLines:
     """host -> device"""
     write: LinearCost
     """device -> host"""
-    n_samples: int
-    """Of each direction."""
+    read_transfers: tuple[tuple[int, float], ...]
+    """What `read` was fitted to: bytes and seconds, oldest first."""
+    write_transfers: tuple[tuple[int, float], ...]
+
+    @property
+    def n_samples(self) -> int:
+        """Of each direction. Pure."""
+        return len(self.read_transfers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +180,7 @@ class _Cells:
             row = CopyRow(layout, kind)
             why = compatible(layout, kind, self._device.type) or missing[kind]
             if why is not None:
-                row = replace(row, refused=why, refused_code=ExitCode.UNSUPPORTED)
+                row = replace(row, refused=why, refusal=_unsupported(kind, why, self._device.type))
             elif not go_on():
                 row = replace(row, refused=NO_TIME)
             else:
@@ -191,6 +198,7 @@ class _Cells:
         sizes = sorted({*(_SIZE_STEP**i for i in range(n_pages.bit_length()) if _SIZE_STEP**i < n_pages), n_pages})
         n_samples = self._rounds * len(sizes)
         window = max(n_samples, 4)
+        seen: dict[Direction, list[tuple[int, float]]] = {Direction.LOAD: [], Direction.BACKUP: []}
         costs = {
             Direction.LOAD: PathCost(DEFAULT_PRIORS[Path.HOST_READ], window=window),
             Direction.BACKUP: PathCost(DEFAULT_PRIORS[Path.HOST_WRITE], window=window),
@@ -202,8 +210,11 @@ class _Cells:
                         transfer = self._rig.ask(engine, direction, size)
                         finish(transfer)
                         cost.observe(transfer.n_bytes, transfer.wall_s)
+                        seen[direction].append((transfer.n_bytes, transfer.wall_s))
         read, write = (LinearCost(cost.fixed_s, cost.per_byte_s) for cost in costs.values())
-        return CopyLines(self._case.layout, best, read, write, n_samples)
+        return CopyLines(
+            self._case.layout, best, read, write, tuple(seen[Direction.LOAD]), tuple(seen[Direction.BACKUP])
+        )
 
     def _cell(self, row: CopyRow) -> CopyRow:
         try:
@@ -215,8 +226,9 @@ class _Cells:
         except WrongBytes:
             raise
         except (HicacheError, RuntimeError) as error:
-            code = error.exit_code if isinstance(error, HicacheError) else ExitCode.UNSUPPORTED
-            return CopyRow(row.layout, row.backend, refused=str(error).splitlines()[0], refused_code=code)
+            why = str(error).splitlines()[0]
+            refusal = error if isinstance(error, HicacheError) else _unsupported(row.backend, why, self._device.type)
+            return CopyRow(row.layout, row.backend, refused=why, refusal=refusal)
 
     def _timed(self, row: CopyRow, rig: Rig, engine: TransferEngine) -> CopyRow:
         began = perf_counter()
@@ -238,6 +250,15 @@ class _Cells:
             n = max(1, int(part_s / each_s))
             beside.append(beside_products(rig, engine, moved.direction, self._compute, n, rounds))
         return replace(row, load=load, backup=backup, beside_load=beside[0], beside_backup=beside[1], cut=cut)
+
+
+def _unsupported(kind: Backend, why: str, device_type: str) -> Unsupported:
+    return Unsupported(
+        f"copy backend {kind.value} cannot run on device {device_type}",
+        where="--backend",
+        why=why,
+        hint="leave --backend out to measure what can run here",
+    )
 
 
 def _summary(row: CopyRow) -> Measured:

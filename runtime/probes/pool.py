@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from hicachectl.errors import ExitCode, HicacheError, UsageError
+from hicachectl.errors import HicacheError, UsageError
 from hicachectl.runtime.memory.kinds import Kind
 from hicachectl.runtime.memory.mapping import map_memory
 from hicachectl.runtime.memory.register import NoRegistrar, Registrar
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.memory.steps import MappingReport
 from hicachectl.runtime.memory.syscalls import MemoryCalls, PoolCalls
+from hicachectl.runtime.probes.turns import turns
 
 __all__ = ["Baseline", "PoolCase", "PoolProbe", "PoolRow", "PoolSample", "default_cases", "run_pool_probe"]
 
@@ -57,8 +58,8 @@ class PoolRow:
     before: tuple[PoolSample, ...] = ()
     """The one right before each sample."""
     refused: str | None = None
-    refused_code: ExitCode | None = None
-    """Of the error that ended the case; None where none did."""
+    refusal: HicacheError | None = None
+    """The error that ended the case; None where none did."""
 
     @property
     def total_s(self) -> float | None:
@@ -105,7 +106,7 @@ class _Collected:
     samples: list[PoolSample] = field(default_factory=list)
     before: list[PoolSample] = field(default_factory=list)
     refused: str | None = None
-    refused_code: ExitCode | None = None
+    refusal: HicacheError | None = None
 
 
 def default_cases(threads: Sequence[int], *, tmpfs: str | None = None, hugetlb: bool = False) -> tuple[PoolCase, ...]:
@@ -159,30 +160,28 @@ def run_pool_probe(
     pinned_before: list[tuple[float, float | None]] = []
     reason = baseline_reason
     operands: list[PoolCase | None] = [*cases, *([] if baseline is None else [None])]
-    for number in range(rounds):
-        shift = number % len(operands) if operands else 0
-        for operand in (*operands[shift:], *operands[:shift]):
-            if not go_on():
-                break
-            if operand is None:
-                if baseline is not None and reason is None and not (baseline_once and pinned):
-                    told(f"round {number + 1} of {rounds}: {baseline_name}")
-                    try:
-                        first = None if baseline_once else baseline(n_bytes)
-                        pinned.append(baseline(n_bytes))
-                        pinned_before += [] if first is None else [first]
-                    except HicacheError as error:
-                        reason = str(error)
-                continue
-            collected = found[operand.name]
-            if collected.refused is None:
-                told(f"round {number + 1} of {rounds}: {operand.name}")
+    for number, operand in turns(rounds, operands, go_on):
+        if operand is None:
+            if baseline is not None and reason is None and not (baseline_once and pinned):
+                told(f"round {number} of {rounds}: {baseline_name}")
                 try:
-                    before = _sample(n_bytes, operand, registrar, calls, clock)
-                    collected.samples.append(_sample(n_bytes, operand, registrar, calls, clock))
-                    collected.before.append(before)
+                    first = None if baseline_once else baseline(n_bytes)
+                    pinned.append(baseline(n_bytes))
+                    pinned_before += [] if first is None else [first]
                 except HicacheError as error:
-                    collected.refused, collected.refused_code = str(error), error.exit_code
+                    reason = str(error)
+            continue
+        collected = found[operand.name]
+        if collected.refused is None:
+            told(f"round {number} of {rounds}: {operand.name}")
+            try:
+                before = _sample(n_bytes, operand, registrar, calls, clock)
+                collected.samples.append(_sample(n_bytes, operand, registrar, calls, clock))
+                collected.before.append(before)
+            except HicacheError as error:
+                collected.refused, collected.refusal = str(error), error
+        if reason is not None and all(one.refused is not None for one in found.values()):
+            break
     if reason is None and baseline_once and pinned:
         reason = "torch keeps what it pinned: one sample, with nothing before it"
     return PoolProbe(
@@ -191,7 +190,7 @@ def run_pool_probe(
         registrar=None if isinstance(registrar, NoRegistrar) else registrar.name,
         not_registered=registrar.reason if isinstance(registrar, NoRegistrar) else None,
         rows=tuple(
-            PoolRow(case, tuple(of.samples), tuple(of.before), of.refused, of.refused_code)
+            PoolRow(case, tuple(of.samples), tuple(of.before), of.refused, of.refusal)
             for case in cases
             for of in (found[case.name],)
         ),

@@ -11,36 +11,20 @@ from __future__ import annotations
 
 import csv
 import json
-import math
-from pathlib import Path
+from typing import Any
 
 from hicachectl.errors import UsageError
 from hicachectl.runtime.probes.fits import Timing
 
-__all__ = ["parse_prefill", "read_prefill"]
+__all__ = ["parse_prefill"]
 
 _COLUMNS = ("tokens", "seconds")
-_LARGEST_BYTES = 16 << 20
-
-
-def read_prefill(path: Path) -> list[Timing]:
-    """Read the samples of a file, CSV or JSON told from its first character. Raises UsageError with file and row."""
-    try:
-        if path.stat().st_size > _LARGEST_BYTES:
-            raise UsageError(
-                f"{path.stat().st_size} bytes of prefill times, {_LARGEST_BYTES} at most", where=str(path), hint="give fewer rows"
-            )  # fmt: skip
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"the prefill times cannot be read: {getattr(error, 'strerror', None) or error}", where=str(path), why="--prefill-file names it",
-            hint=f"name a file with a row a prefill ({','.join(_COLUMNS)}), or --prefill synthetic to measure here",
-        ) from error  # fmt: skip
-    return parse_prefill(text, str(path))
+_MOST_TOKENS, _LONGEST_S = 1 << 30, 1e6
+"""Beyond any prompt and any prefill (our choice)."""
 
 
 def parse_prefill(text: str, where: str) -> list[Timing]:
-    """Return the samples in a text. Pure. Raises UsageError with the row.
+    """Return the samples in a text, CSV or JSON told from its first character. Pure. Raises UsageError with `where` and the row.
 
     >>> parse_prefill("tokens,seconds\\n1000,0.0359\\n", "times.csv")
     [Timing(n_tokens=1000, seconds=0.0359)]
@@ -53,7 +37,13 @@ def parse_prefill(text: str, where: str) -> list[Timing]:
 
 
 def _csv_rows(text: str, where: str) -> list[tuple[str, object, object]]:
-    lines = csv.reader(text.splitlines())
+    try:
+        return _csv_pairs(csv.reader(text.splitlines()), where)
+    except csv.Error as error:
+        raise UsageError(f"the file is no CSV: {error}", where=where) from error
+
+
+def _csv_pairs(lines: Any, where: str) -> list[tuple[str, object, object]]:
     head = [word.strip() for word in next(lines, [])]
     if sorted(head) != sorted(_COLUMNS):
         raise UsageError(
@@ -87,8 +77,9 @@ def _number(text: str) -> object:
 def _json_rows(text: str, where: str) -> list[tuple[str, object, object]]:
     try:
         document = json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"the file is no JSON: {error}", where=where) from error
+    except (ValueError, RecursionError) as error:
+        why = "values are nested too deep" if isinstance(error, RecursionError) else error
+        raise UsageError(f"the file is no JSON: {why}", where=where) from error
     if not isinstance(document, list):
         raise UsageError("the file is no list", where=where, hint='[{"tokens": 1000, "seconds": 0.0359}, ...]')
     found: list[tuple[str, object, object]] = []
@@ -100,15 +91,20 @@ def _json_rows(text: str, where: str) -> list[tuple[str, object, object]]:
             found.append((place, *item))
         else:
             raise UsageError(
-                f"{json.dumps(item)[:80]} is no pair of tokens and seconds", where=place,
+                f"{str(item)[:80]} is no pair of tokens and seconds", where=place,
                 hint='give {"tokens": 1000, "seconds": 0.0359} or [1000, 0.0359]',
             )  # fmt: skip
     return found
 
 
 def _timing(place: str, tokens: object, seconds: object) -> Timing:
-    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
-        raise UsageError(f"tokens is {tokens!r}, not a whole number above 0", where=place)
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not math.isfinite(seconds) or seconds <= 0:
-        raise UsageError(f"seconds is {seconds!r}, not a number above 0", where=place)
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or not 1 <= tokens <= _MOST_TOKENS:
+        raise UsageError(f"tokens is {_short(tokens)}, not a whole number from 1 to {_MOST_TOKENS}", where=place)
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= _LONGEST_S:
+        raise UsageError(f"seconds is {_short(seconds)}, not a number above 0 and up to {_LONGEST_S:g}", where=place)
     return Timing(tokens, float(seconds))
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"

@@ -29,6 +29,7 @@ from hicachectl.runtime.probes.page_cache import FileSystem, Look, file_system, 
 from hicachectl.runtime.probes.stopping import ProbeStopped, Stop, never
 from hicachectl.runtime.probes.store_folder import StoreFolder
 from hicachectl.runtime.probes.store_pages import page_namespace, probe_keys
+from hicachectl.runtime.probes.turns import turns
 from hicachectl.runtime.replay.driver import PageMismatch
 from hicachectl.runtime.replay.pool_content import PoolContent
 from hicachectl.runtime.storage.base import read_into
@@ -43,6 +44,8 @@ from hicachectl.runtime.transfer.groups import load_groups
 __all__ = ["PathTiming", "RestoreProbe", "run_restore_probe"]
 
 _WAIT_S = 120.0
+_WRITES = 3
+"""Times that all pages are written to storage: the fewest that tell how far apart they lie (our choice)."""
 _SAMPLED_FILES = 16
 
 
@@ -114,11 +117,17 @@ def run_restore_probe(
             rig.warm_up(min(lengths))
             rig.rounds(sorted(set(lengths)), rounds, None, told, go_on)
         else:
-            with StoreFolder(storage) as folder, rig.open_storage(folder) as store:
+            with StoreFolder(storage) as folder:
                 told(f"writing {max(lengths)} pages to {folder.path}")
                 rig.warm_up(min(lengths))
-                rig.store_all(store, sorted(set(lengths)))
-                rig.rounds(sorted(set(lengths)), rounds, store, told, go_on)
+                for _ in range(min(rounds, _WRITES) - 1):
+                    if go_on():
+                        with rig.open_storage(folder) as store:
+                            rig.store_all(store, sorted(set(lengths)))
+                        folder.clear()
+                with rig.open_storage(folder) as store:
+                    rig.store_all(store, sorted(set(lengths)))
+                    rig.rounds(sorted(set(lengths)), rounds, store, told, go_on)
             rig.found.left = folder.left
     finally:
         rig.close()
@@ -203,22 +212,18 @@ class _Rig:
     ) -> None:  # fmt: skip
         """Time every length in every round, in an order that turns."""
         resident: list[float] = []
-        for number in range(rounds):
-            shift = number % len(lengths)
-            for n in (*lengths[shift:], *lengths[:shift]):
-                if not go_on():
-                    break
-                told(f"round {number + 1} of {rounds}: {n} pages")
+        for number, n in turns(rounds, lengths, go_on):
+            told(f"round {number} of {rounds}: {n} pages")
+            self._check_stop()
+            self._fill(n)
+            self._add(Path.HOST_WRITE, n, self._backup(n))
+            self._spoil_device(n)
+            self._add(Path.HOST_READ, n, self._load(n))
+            self._prove(n, "restore from the host tier")
+            if store is not None:
                 self._check_stop()
-                self._fill(n)
-                self._add(Path.HOST_WRITE, n, self._backup(n))
-                self._spoil_device(n)
-                self._add(Path.HOST_READ, n, self._load(n))
-                self._prove(n, "restore from the host tier")
-                if store is not None:
-                    self._check_stop()
-                    share = self._from_storage(store, n)
-                    resident += [] if share is None else [share]
+                share = self._from_storage(store, n)
+                resident += [] if share is None else [share]
         if resident:
             self.found.storage_resident_share = float(np.mean(resident))
 

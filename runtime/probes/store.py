@@ -25,10 +25,11 @@ from hicachectl.errors import UsageError
 from hicachectl.runtime.geometry import KVGeometry
 from hicachectl.runtime.layout import Layout
 from hicachectl.runtime.probes.page_cache import Look, file_system, resident_share
-from hicachectl.runtime.probes.stopping import Stop, never
+from hicachectl.runtime.probes.stopping import ProbeStopped, Stop, never
 from hicachectl.runtime.probes.store_folder import StoreFolder
 from hicachectl.runtime.probes.store_round import StoreRounds
 from hicachectl.runtime.probes.store_rows import StoreCase, StoreOp, StoreProbe
+from hicachectl.runtime.probes.turns import turns
 
 __all__ = ["run_store_probe"]
 
@@ -65,13 +66,11 @@ def run_store_probe(
         system = file_system(folder.path)
         probe = StoreRounds(folder, geometry, layout, n_pages, stop, clock, look_at)
         try:
-            for number in range(rounds):
-                shift = number % len(cases)
-                for case in (*cases[shift:], *cases[:shift]):
-                    if not go_on():
-                        break
-                    told(f"round {number + 1} of {rounds}: {case.batch_pages} pages a call, {case.n_threads} threads")
-                    probe.round(case, durable=durable)
+            for number, case in turns(rounds, cases, go_on):
+                if stop():
+                    raise ProbeStopped
+                told(f"round {number} of {rounds}: {case.batch_pages} pages a call, {case.n_threads} threads")
+                probe.round(case, durable=durable)
         finally:
             probe.close()
     ops = [op for op in StoreOp if durable or op is not StoreOp.WRITE_DURABLE]

@@ -5,20 +5,25 @@ from __future__ import annotations
 import errno
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bench_files import bench_document
 from cli_runner import call
-from fake_memory import MIB, FakeKernel
+from fake_memory import MIB, FakeDriver, FakeKernel
 
+from hicachectl.bench_copy_data import copy_doubts, copy_headline
+from hicachectl.bench_costs import transfer_measures, transfers_of, why_no_line
 from hicachectl.bench_data import Costs, LineCost, measure, not_answered
+from hicachectl.bench_pool_data import pool_costs, pool_details, pool_measures
 from hicachectl.bench_results import priors_of, read_bench
 from hicachectl.commands import bench_pool
 from hicachectl.data_digest import with_digest
 from hicachectl.envelope import unexplained_nulls
 from hicachectl.errors import ExitCode, UsageError
+from hicachectl.input_file import LARGEST_BYTES
 from hicachectl.runtime.memory.kinds import Kind
 from hicachectl.runtime.memory.register import NoRegistrar
 from hicachectl.runtime.probes.pool import default_cases, run_pool_probe
@@ -41,8 +46,12 @@ def test_a_result_is_a_file_that_is_read_back_with_every_sample(tmp_path: Path) 
     assert register is not None
     assert (register.samples, register.p50) == ((), None)
     assert register.reason == "the device is the CPU: there is no driver to register with"
-    assert register.expected is not None
-    assert register.expected.source == "docs/facts.md#h200-pools"
+    assert register.expected is None
+    assert total.expected is None
+    reasons = document["data"]["facts"]
+    assert reasons["/costs/make_s_per_gib"]["reason"].startswith("a pool of 8388608 bytes, 268435456 are the fewest")
+    make = document["data"]["make"]
+    assert (make["case"], make["threads"], make["registered"]) == ("anonymous huge, 1 thread", 1, False)
 
 
 def test_no_time_is_no_answer_and_its_file_is_refused(tmp_path: Path) -> None:
@@ -71,6 +80,11 @@ def test_where_every_case_is_refused_the_code_is_that_of_the_refusal(tmp_path: P
     refused = ran.json["data"]["cases"][0]["refused"]
     assert str(tmp_path / "no") in refused
     assert ran.code == ran.json["exit_code"] == 2
+    (told,) = ran.json["diagnostics"]
+    assert (told["code"], told["severity"], ran.json["status"]) == ("HC-USAGE", "failure", "failed")
+    assert "HC-NO-ANSWER" not in ran.out + ran.err
+    for part in ("error: ", "  next: ", "  code: HC-USAGE"):
+        assert part in ran.err
 
 
 def test_memory_that_this_user_may_not_have_is_denied() -> None:
@@ -81,9 +95,11 @@ def test_memory_that_this_user_may_not_have_is_denied() -> None:
     cases = default_cases((1,), tmpfs="/dev/shm")
     mine = [case for case in cases if case.spec.kind is Kind.TMPFS]
     denied = run_pool_probe(MIB, mine, rounds=1, registrar=NoRegistrar("x"), calls=FakeKernel(refuse))
-    assert bench_pool.exit_code(denied, ExitCode.NO_RESULT) is ExitCode.DENIED
+    refusal = bench_pool.refusal_of(denied)
+    assert refusal is not None
+    assert refusal.exit_code is ExitCode.DENIED
     some = run_pool_probe(MIB, cases, rounds=1, registrar=NoRegistrar("x"), calls=FakeKernel(refuse))
-    assert bench_pool.exit_code(some, ExitCode.OK) is ExitCode.OK
+    assert bench_pool.refusal_of(some) is None
 
 
 def test_a_pool_that_does_not_fit_is_refused_with_every_term() -> None:
@@ -99,6 +115,7 @@ def test_a_pool_that_does_not_fit_is_refused_with_every_term() -> None:
         (("--device", "mtia"), 5, "torch cannot use device mtia here"),
         (("--kind", "paper"), 2, "'paper' is no kind of memory"),
         (("--threads", "0"), 2, "no thread counts"),
+        (("--threads", "\u00b2"), 2, "no thread counts"),
         (("--size", "1MiB"), 2, "less than a huge page"),
         (("--rounds", "0"), 2, "--rounds"),
         (("--root", "/"), 2, "snapshot"),
@@ -137,17 +154,26 @@ def test_a_copy_result_has_what_a_transfer_costs_and_what_could_not_run(tmp_path
     assert {backend for backend, refused in rows.items() if refused is None} == {"cpu", "torch"}
     assert rows["strided"] == "strided comes with a CUDA device"
     assert found.data["costs_of"]["layout"] == "page_first_direct"
+    assert {one.quantity for one in found.measures if one.subject.startswith("host read, ")} == {"transfer_s"}
     measured = priors_of(found)
     reasons = document["data"]["facts"]
     for name in ("host_read", "host_write"):
         known = [cost for cost_path, cost in measured.items() if cost_path.value == name]
-        assert bool(known) != (reasons.get(f"/costs/{name}", {}).get("reason", "").endswith("gave no answer"))
+        assert bool(known) != ("gave no answer: " in reasons.get(f"/costs/{name}", {}).get("reason", ""))
 
 
 def test_a_backend_that_cannot_run_here_alone_is_unsupported_and_no_time_is_no_answer() -> None:
     ran = call(*COPY, "--pages", "2", "--backend", "uva", "-o", "json")
     assert ran.code == 5
     assert all(row["refused"] == "uva comes with a CUDA device" for row in ran.json["data"]["rows"])
+    assert [one["code"] for one in ran.json["diagnostics"]] == ["HC-UNSUPPORTED"]
+    for part in (
+        "copy backend uva cannot run on device cpu",
+        "why: uva comes with a CUDA device",
+        "next: leave --backend out",
+        "HC-UNSUPPORTED",
+    ):
+        assert part in ran.err
     ran = call(*COPY, "--pages", "2", "--time-budget", "0", "-o", "json")
     assert ran.code == 9
     assert {row["refused"] for row in ran.json["data"]["rows"] if row["backend"] == "torch"} == {
@@ -206,8 +232,27 @@ def test_measured_costs_are_what_the_cost_model_may_start_from(tmp_path: Path) -
 def test_a_later_field_is_passed_over(tmp_path: Path) -> None:
     made = bench_document()
     made["data"]["measures"][0]["later"] = 1
-    made["data"] = with_digest(made["data"])
+    if isinstance(made.get("data"), dict):
+        made["data"] = with_digest(made["data"])
     assert read_bench(written(tmp_path, made)).measures[0].p50 == 2.0
+
+
+def line(**changes: Any) -> dict[str, Any]:
+    return {"fixed_s": 1e-4, "per_byte_s": 2e-11, "n_samples": 9, **changes}
+
+
+def test_what_never_ends_or_is_too_long_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with (tmp_path / "long").open("wb") as file:
+        file.truncate(LARGEST_BYTES + 1)
+    (tmp_path / "latin").write_bytes(b"\xff")
+    for name, words in (
+        ("/dev/zero", "no regular file"), ("pipe", "no regular file"), ("", "no regular file"), ("long", "more than 16777216 bytes"),
+        ("latin", "no UTF-8 text"), ("a\0b", "cannot read"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=words) as caught:
+            read_bench(tmp_path / name)
+        assert caught.value.where == str(tmp_path / name)
 
 
 def test_an_edited_or_cut_result_is_refused_with_the_place(tmp_path: Path) -> None:
@@ -223,24 +268,63 @@ def test_an_edited_or_cut_result_is_refused_with_the_place(tmp_path: Path) -> No
         (lambda d: d["data"]["setting"].update(rounds=True), "setting.rounds is True, int"),
         (lambda d: d["data"]["costs"].update(host_read={"fixed_s": 1}), "costs.host_read.per_byte_s"),
         (lambda d: d["data"].pop("costs"), "data.costs is None, an object"),
-        (lambda d: d.update(data=None), "data.setting is None"),
+        (lambda d: d.update(data=None), "data is None, an object"),
+        (lambda d: d.pop("data"), "data is None, an object"),
+        (lambda d: d.update(collected_at="not a time"), "collected_at is 'not a time', a time such as"),
+        (
+            lambda d: d["data"]["measures"][0].update(samples=[], p50=None),
+            r"measures\[0\].samples is a list of 0 values",
+        ),
+        (lambda d: d["data"]["measures"][0].update(samples=[-1.0], p50=-1.0), r"samples\[0\] is -1.0, a number from 0"),
+        (lambda d: d["data"]["measures"][0].update(samples=[1e300], p50=1e300), r"samples\[0\] is 1e\+300"),
+        (lambda d: d["data"]["costs"].update(make_s_per_gib=-3.0), "costs.make_s_per_gib is -3.0"),
+        (lambda d: d["data"]["costs"].update(make_s_per_gib=0), "costs.make_s_per_gib is 0.0"),
+        (
+            lambda d: d["data"]["costs"].update(host_read=line(fixed_s=10**400)),
+            r"host_read.fixed_s is 10{59}\.\.\. \(401 char",
+        ),
+        (
+            lambda d: d["data"]["costs"].update(host_read=line(fixed_s=1e300)),
+            r"host_read.fixed_s is 1e\+300, a number from 0 to 3600",
+        ),
+        (lambda d: d["data"]["costs"].update(host_read=line(per_byte_s=-1e-9)), "host_read.per_byte_s is -1e-09"),
+        (lambda d: d["data"]["costs"].update(host_read=line(fixed_s=0, per_byte_s=0)), "host_read is '0 s"),
+        (lambda d: d["data"]["costs"].update(host_read=line(n_samples=-3)), "host_read.n_samples is -3"),
+        (
+            lambda d: d["data"]["costs"].update(host_read=line()),
+            "host_read.n_samples is 9, 0, the samples of its transfers",
+        ),
+        (
+            lambda d: d["data"]["costs"].update(
+                recompute={"a_s": -5, "b_s": 0, "c_s": 0, "model": "x", "hardware": "x"}
+            ),
+            "recompute.a_s is -5",
+        ),
         (lambda d: d.update(schema="hicachectl.bench-copy/2"), "version 2 of bench-copy, this release reads 1"),
         (lambda d: d.update(schema="hicachectl.topo/1"), "no result of bench"),
         (lambda d: d.update(exit_code=9), "no answer"),
         (lambda d: d.pop("exit_code"), "exit_code is None"),
     ):
-        with pytest.raises(UsageError, match=words):
+        with pytest.raises(UsageError, match=words) as caught:
             read_bench(written(tmp_path, edit(change)))
-    for text in ("", "[]", "{", "{}"):
+        assert caught.value.where == str(tmp_path / "copy.json")
+    twice = json.dumps(bench_document()).replace('"exit_code": 0', '"exit_code": 9, "exit_code": 0', 1)
+    for text, words in (
+        ("", "no JSON"), ("[]", "the document is a list of 0 values, an object"), ("{", "no JSON"), ("{}", "schema is None"),
+        ("[" * 100_000, "nested too deep"), ("[" * 300 + "]" * 300, "nested too deep"), (twice, "field 'exit_code' is there 2 times: 9 and 0"), ('{"a": NaN}', "NaN is no number"),
+        ('{"a": 1' + "0" * 5000 + "}", "no JSON"),
+    ):  # fmt: skip
         (tmp_path / "x.json").write_text(text)
-        with pytest.raises(UsageError):
+        with pytest.raises(UsageError, match=words) as caught:
             read_bench(tmp_path / "x.json")
+        assert caught.value.where == str(tmp_path / "x.json")
     with pytest.raises(UsageError, match="cannot read"):
         read_bench(tmp_path / "missing.json")
 
 
 def test_noise_is_a_finding_and_only_all_of_it_is_no_result() -> None:
     calm, wild = measure("a", "x_s", [1.0, 1.1, 1.2]), measure("b", "x_s", [1.0, 2.0, 9.0])
+    one, two = measure("d", "x_s", [1.0]), measure("e", "x_s", [1.0, 1.0])
     absent = measure("c", "x_s", [], reason="cannot run here")
     findings, code = not_answered([calm, wild, absent], "more rounds")
     assert ([f.subject for f in findings], code) == (["b"], ExitCode.OK)
@@ -248,3 +332,77 @@ def test_noise_is_a_finding_and_only_all_of_it_is_no_result() -> None:
     (nothing,), code = not_answered([absent, absent], "x")
     assert (nothing.message, code) == ("nothing was measured: cannot run here", ExitCode.NO_RESULT)
     assert not_answered([calm], "x") == ((), ExitCode.OK)
+    findings, code = not_answered([one, two], "x")
+    assert code is ExitCode.NO_RESULT
+    assert [f.message for f in findings] == [
+        f"x_s: {n}: spread unknown, 3 are the fewest that count as an answer" for n in ("1 sample", "2 samples")
+    ]
+    assert not_answered([one, calm], "x")[1] is ExitCode.OK
+
+
+def test_a_pool_costs_a_start_its_cold_time_and_only_where_that_is_an_answer() -> None:
+    def probe(n_bytes: int, rounds: int = 3, registrar: Any = None) -> tuple[Costs, str, dict[str, Any]]:
+        cases = default_cases((1, 4))
+        seconds = [0.0]
+
+        def clock() -> float:
+            seconds[0] += 1.0
+            return seconds[0]
+
+        found = run_pool_probe(
+            n_bytes,
+            cases,
+            rounds=rounds,
+            registrar=registrar or NoRegistrar("no driver"),
+            calls=FakeKernel(),
+            clock=clock,
+        )
+        colder = tuple(
+            replace(row, before=tuple(replace(one, total_s=90.0) for one in row.before)) for row in found.rows
+        )
+        found = replace(found, rows=colder)
+        measures = pool_measures(found)
+        costs, why = pool_costs(found, measures, accelerated=registrar is not None)
+        return costs, why.get("/costs/make_s_per_gib", ""), pool_details(found, measures)
+
+    costs, _, details = probe(512 * MIB)
+    assert costs.make_s_per_gib == 180.0
+    make = details["make"]
+    assert (make["case"], make["threads"], make["registered"]) == ("anonymous huge, 4 threads", 4, False)
+    assert make["cold_s_per_gib"] == 180.0 > make["warm_s_per_gib"]
+    for costs, why, words in (
+        (*probe(255 * MIB)[:2], "a pool of 267386880 bytes, 268435456 are the fewest"),
+        (*probe(512 * MIB, rounds=1)[:2], "1 sample: spread unknown"),
+        (
+            *probe(512 * MIB, registrar=NoRegistrar("no cudart"))[:2],
+            "not registered, as run would on this device: no cudart",
+        ),
+    ):
+        assert costs == Costs()
+        assert words in why
+    assert probe(512 * MIB, registrar=FakeDriver())[0].make_s_per_gib == 180.0
+
+
+def test_a_copy_faster_than_the_plain_copy_is_no_answer_and_names_its_peak() -> None:
+    rows = [
+        measure("a", "load_s", [1.0, 1.0, 1.0]), measure("a", "load_peak_s", [1.2, 1.2, 1.2]),
+        measure("a", "load_share_of_peak", [1.2, 1.2, 1.2]), measure("b", "backup_s", [1.0, 1.0, 1.0]),
+        measure("b", "backup_peak_s", [1.0, 9.0, 30.0]), measure("b", "backup_share_of_peak", [9.0, 9.0, 9.0]),
+    ]  # fmt: skip
+    findings, code = not_answered(copy_headline(rows), "x", copy_doubts(rows))
+    assert code is ExitCode.NO_RESULT
+    assert [f.subject for f in findings] == ["a", "b"]
+    assert findings[0].message.startswith(
+        "load_s: 120 % of the rate of one contiguous copy of the same bytes, 110 % is the most"
+    )
+    assert findings[1].message.startswith("backup_s: its peak (backup_peak_s): the middle half of 3 samples")
+
+
+def test_a_line_through_a_length_that_is_noise_is_no_cost() -> None:
+    seen = [(4096, 1.0), (4096, 1.1), (4096, 1.2), (8192, 1.0), (8192, 5.0), (8192, 30.0)]
+    measures = transfer_measures("host read", seen)
+    assert [one.subject for one in transfers_of("host_read", measures)] == ["host read, 4096 B", "host read, 8192 B"]
+    why = why_no_line(measures)
+    assert why is not None
+    assert why.startswith("host read, 8192 B, transfer_s: the middle half of 3 samples spreads over")
+    assert why_no_line(measures[:1]) is None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_files import bench_document
+from bench_files import bench_document, pages_of
 from cli_runner import call
 from small_traces import conversations, write_trace
 
@@ -20,7 +21,7 @@ from hicachectl.runtime.geometry import preset
 
 QWEN = preset("qwen3-8b", 16)
 READ = Costs(host_read=LineCost(1e-4, 2e-11, 9))
-TINY = {"geometry": {"name": "tiny-4k", "page_tokens": 512, "page_bytes": 4096}}
+TINY = pages_of("model", "tiny-4k")
 
 
 @pytest.fixture(autouse=True)
@@ -36,30 +37,64 @@ def written(name: str, kind: str, costs: Costs, **details: Any) -> str:
     return name
 
 
+OTHERS: tuple[dict[str, Any], ...] = (
+    {"name": "llama-3.1-8b", "page_bytes": 2097152}, {"page_tokens": 64, "page_bytes": 9437184}, {"page_bytes": 1179648},
+    {"dtype": "fp8_e4m3"}, {"layout": "layer_first"},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("others", OTHERS)
+@pytest.mark.parametrize("kind", ["copy", "store", "model"])
+def test_costs_of_other_pages_are_refused_with_both(kind: str, others: dict[str, Any]) -> None:
+    written("x.json", kind, READ, **pages_of(kind, "qwen3-8b", 16, **others))
+    with pytest.raises(UsageError) as caught:
+        require_pages(read_costs("x.json"), QWEN, "page_first_direct")
+    has = {
+        "name": "qwen3-8b",
+        "page_tokens": 16,
+        "page_bytes": 2359296,
+        "dtype": "bf16",
+        "layout": "page_first_direct",
+    } | others
+    backend = "" if kind == "store" else " by copy backend cpu"
+    assert (
+        f"pages of {has['name']}, {has['page_tokens']} tokens, {has['page_bytes']} B, {has['dtype']}, {has['layout']}{backend};"
+        in caught.value.what
+    )
+    assert "asked for are pages of qwen3-8b, 16 tokens, 2359296 B, bf16, page_first_direct" in caught.value.what
+    assert caught.value.where == "x.json"
+
+
+def test_costs_of_another_host_are_refused_with_both() -> None:
+    for host, words in (("elsewhere", "elsewhere"), (None, "a host without a name")):
+        document = bench_document("pool", Costs(make_s_per_gib=0.25), host=host)
+        Path("pool.json").write_text(json.dumps(document))
+        with pytest.raises(UsageError, match=f"it was measured on {words}, this is {os.uname().nodename}") as caught:
+            read_costs("pool.json")
+        assert caught.value.where == "pool.json"
+
+
+@pytest.mark.parametrize("command", ["run", "tune size"])
 @pytest.mark.parametrize(
-    ("name", "page_tokens", "page_bytes"),
-    [("llama-3.1-8b", 16, 2097152), ("qwen3-8b", 64, 9437184), ("qwen3-8b", 16, 1179648)],
+    "costs", [Costs(make_s_per_gib=0.25), Costs(recompute=RecomputeLine(0.01, 3e-5, 0.0, "tiny-64k", "made up")), READ]
 )
-def test_costs_of_other_pages_are_refused_with_both(name: str, page_tokens: int, page_bytes: int) -> None:
-    pages = {"page_tokens": page_tokens, "page_bytes": page_bytes}
-    written("model.json", "model", READ, geometry={"name": name, **pages})
-    written("copy.json", "copy", READ, geometry=name, **pages)
-    for path in ("model.json", "copy.json"):
-        with pytest.raises(UsageError) as caught:
-            require_pages(read_costs(path), QWEN)
-        assert f"pages of {name}, {page_tokens} tokens, {page_bytes} B" in caught.value.what
-        assert "asked for are pages of qwen3-8b, 16 tokens, 2359296 B" in caught.value.what
-        assert caught.value.where == path
+def test_a_command_refuses_costs_of_another_device(command: str, costs: Costs) -> None:
+    written("model.json", "model", costs)
+    document = json.loads(Path("model.json").read_text())
+    document["data"]["setting"]["device"] = "cuda:3"
+    document["data"] = with_digest(document["data"])
+    Path("model.json").write_text(json.dumps(document))
+    ran = call(*command.split(), "--device", "cpu", "--costs", "model.json")
+    assert ran.code == 2
+    assert "model.json: this result was measured on cuda:3, this run is on cpu" in ran.err
 
 
 def test_costs_of_these_pages_and_of_none_are_taken() -> None:
-    written(
-        "model.json", "model", READ, geometry={"name": "qwen3-8b", "page_tokens": 16, "page_bytes": QWEN.page_bytes}
-    )
+    written("model.json", "model", READ, **pages_of("model", "qwen3-8b", 16))
     written("pool.json", "pool", Costs(make_s_per_gib=0.25))
-    written("later.json", "copy", Costs(host_read=LineCost(9e-4, 9e-11, 9)))
+    written("later.json", "copy", Costs(host_read=LineCost(9e-4, 9e-11, 9)), **pages_of("copy", "qwen3-8b", 16))
     results = read_costs("model.json,pool.json,later.json")
-    require_pages(results, QWEN)
+    require_pages(results, QWEN, "page_first_direct")
     given = sizing_costs(results)
     assert (given.host_read, given.storage_read, given.make_s_per_gib) == (LinearCost(1e-4, 2e-11), None, 0.25)
 
@@ -77,8 +112,13 @@ def test_a_file_without_a_cost_and_one_whose_pages_were_edited_are_refused() -> 
         read_costs("store.json")
     assert caught.value.why == why
     written("broken.json", "model", READ, geometry={"name": "qwen3-8b"})
-    with pytest.raises(UsageError, match="the pages are given as 'qwen3-8b', None tokens, None bytes"):
-        require_pages(read_costs("broken.json"), QWEN)
+    with pytest.raises(UsageError, match="the pages are given as name 'qwen3-8b', page_tokens None, page_bytes None"):
+        require_pages(read_costs("broken.json"), QWEN, "page_first_direct")
+    for geometry in (None, [1], 7):
+        written("broken.json", "model", READ, geometry=geometry)
+        with pytest.raises(UsageError, match="the pages are given as") as caught:
+            require_pages(read_costs("broken.json"), QWEN, "page_first_direct")
+        assert caught.value.where == "broken.json"
 
 
 @pytest.mark.parametrize("command", ["run", "tune size"])

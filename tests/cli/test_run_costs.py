@@ -69,7 +69,7 @@ def test_without_a_file_nothing_is_measured() -> None:
 
 def test_of_two_that_measured_the_same_the_first_counts() -> None:
     write_result("copy.json", "copy", READ)
-    write_result("model.json", "model", Costs(LineCost(9.0, 9.0, 9), LineCost(1.0, 2.0, 9)))
+    write_result("model.json", "model", Costs(LineCost(9.0, 9e-9, 9), LineCost(1.0, 2e-9, 9)))
     found = measured_priors(read_costs("copy.json, model.json"), "cpu")
     assert {path.value: cost.fixed_s for path, cost in found.items()} == {"host_read": 2e-5, "host_write": 1.0}
     found = measured_priors(read_costs("model.json,copy.json"), "cpu")

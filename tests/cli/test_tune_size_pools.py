@@ -83,7 +83,7 @@ def test_a_step_whose_memory_is_refused_ends_the_search_with_the_last_good_one(
 
 def test_a_device_that_is_not_there_is_refused_before_any_step() -> None:
     refused = run("--trace", "chats.jsonl", "--device", "cuda:7")
-    assert refused.code == 2
+    assert refused.code == 5
     assert "--device" in refused.err
     assert not Path("state").exists()
 

@@ -15,7 +15,7 @@ import pytest
 from fakes.link_rig import FakeFlow
 from link_results import MIB, Host, Seen, ask, drawn, setting
 
-from hicachectl.bench_data import Costs, bench_result
+from hicachectl.bench_data import Costs, bench_result, spread_of
 from hicachectl.bench_link_data import node_details, node_measures, node_reasons
 from hicachectl.render.bench_link import draw_link
 from hicachectl.render.screen import Screen
@@ -104,3 +104,17 @@ def test_a_screen_has_one_kind_of_unit() -> None:
         stream = io.StringIO()
         draw_link(Screen(stream, width=160, ascii=True, wide=True), made())
         assert "GB" not in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("samples", "shown"),
+    [((1.0 * GB, 3.0 * GB, 9.0 * GB), "?"), ((9.0 * GB, 9.0 * GB), "?"), ((9.0 * GB,) * 3, "")],
+    ids=["far apart", "few", "an answer"],
+)
+def test_a_rate_between_nodes_without_an_answer_has_a_mark(samples: tuple[float, ...], shown: str) -> None:
+    data, stream = nodes(), io.StringIO()
+    first = {**data["measures"][0], "samples": list(samples), "spread": spread_of(samples)}
+    told = {**data, "measures": [first, *data["measures"][1:]], "no_answer": [first["subject"]]}
+    draw_link(Screen(stream, width=80, ascii=True), told)
+    (row,) = [line for line in stream.getvalue().splitlines() if line.startswith("node 0")]
+    assert row.count("?") == len(shown)

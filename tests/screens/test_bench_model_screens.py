@@ -52,7 +52,9 @@ def probe(host: tuple[float, float], storage: tuple[float, float] | None) -> Res
                 found.timings.append(PathTiming(Path.STORAGE_READ, pages, pages * PAGE_BYTES, read))
                 found.storage_restores.append((pages, read + up))
     if storage is not None:
-        found.timings += [PathTiming(Path.STORAGE_WRITE, n, n * PAGE_BYTES, 1e-3 + n * 4e-3) for n in (8, 24, 96, 384)]
+        found.timings += [
+            PathTiming(Path.STORAGE_WRITE, n, n * PAGE_BYTES, 1e-3 + n * 4e-3) for n in (8, 24, 96, 384) for _ in WOBBLE
+        ]
         found.storage_folder, found.storage_system = (
             "/data/l3/hicachectl-bench-a1b2",
             FileSystem("xfs", "/data", "/dev/nvme0n1"),
@@ -87,16 +89,17 @@ def document(name: str) -> dict[str, Any]:
         found, prefill, no_storage = probe((4e-4, 2.72e-6), None), None, "--path none"
     no_prefill = None if prefill else "no recompute was asked for: --prefill-file FILE or --prefill synthetic"
     model = model_of(found, PAGE_TOKENS, prefill, no_prefill, no_storage)
-    costs, no_costs = model_costs(found, model, "qwen3-8b")
+    measures = model_measures(found, model, PAGE_TOKENS)
+    costs, no_costs = model_costs(found, model, measures, "qwen3-8b")
     told = {
-        "name": "qwen3-8b", "page_tokens": PAGE_TOKENS, "page_bytes": PAGE_BYTES, "bytes_per_token": 147456, "layout": "page_first_direct",
+        "name": "qwen3-8b", "page_tokens": PAGE_TOKENS, "page_bytes": PAGE_BYTES, "bytes_per_token": 147456, "dtype": "bf16", "layout": "page_first_direct",
     }  # fmt: skip
     setting = Setting(
         method_of(prefill), 3, "cuda:0", "auto: torch can use cuda here", "NVIDIA H200", "NVRM version: 580.95.05", "13.0", "2.11.0",
         "Linux 6.18.0", "Intel Xeon", "16 usable of 16", "125.0 GiB", {},
     )  # fmt: skip
     result = bench_result(
-        "model", setting, model_measures(found, model, PAGE_TOKENS), costs, model_details(found, model, told, "asked for"),
+        "model", setting, measures, costs, model_details(found, model, told, "asked for"),
         reasons={**model_reasons(found, model), **no_costs},
     )  # fmt: skip
     made: dict[str, Any] = result.data

@@ -75,8 +75,9 @@ def pool(*, accelerated: bool) -> dict[str, Any]:
     )  # fmt: skip
     measures = pool_measures(probe)
     setting = H200 if accelerated else PROCESSOR
+    costs, no_costs = pool_costs(probe, measures, accelerated=accelerated)
     result = bench_result(
-        "pool", setting, measures, pool_costs(probe, measures), pool_details(probe), reasons=pool_reasons(probe)
+        "pool", setting, measures, costs, pool_details(probe, measures), reasons={**pool_reasons(probe), **no_costs}
     )
     document: dict[str, Any] = result.data
     assert unexplained_nulls(document) == []
@@ -111,7 +112,9 @@ def copy(*, accelerated: bool) -> dict[str, Any]:
             rows.append(row)
     best = Backend.STRIDED if accelerated else Backend.CPU
     cost = LinearCost(1.2e-4, 1.82e-11 / scale)
-    lines = [CopyLines(layout, best, cost, cost, 15) for layout in Layout]
+    sizes = [n * geometry.page_bytes for n in (1, 4, 16)]
+    seen = tuple((n, cost.seconds(n) * part) for part in (1.02, 1.0, 0.99) for n in sizes)
+    lines = [CopyLines(layout, best, cost, cost, seen, seen) for layout in Layout]
     probe = CopyProbe(geometry, n_pages, layer_groups(geometry.n_layers), 3, 8192, tuple(rows), tuple(lines))
     measures = copy_measures(probe, accelerated=accelerated)
     setting = replace(H200 if accelerated else PROCESSOR, method=method_words(accelerated=accelerated))

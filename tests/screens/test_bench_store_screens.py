@@ -62,7 +62,13 @@ def document(*, in_memory: bool) -> dict[str, Any]:
     )
     measures = store_measures(probe)
     costs, no_costs = store_costs(probe, measures)
-    told = {"name": "qwen3-8b", "page_tokens": 64, "page_bytes": PAGE_BYTES, "layout": "page_first_direct"}
+    told = {
+        "name": "qwen3-8b",
+        "page_tokens": 64,
+        "page_bytes": PAGE_BYTES,
+        "dtype": "bf16",
+        "layout": "page_first_direct",
+    }
     details = store_details(probe, told, "asked for", space_terms(PAGE_BYTES, N_PAGES))
     result = bench_result("store", SETTING, measures, costs, details, reasons={**store_reasons(probe), **no_costs})
     made: dict[str, Any] = result.data
@@ -88,6 +94,8 @@ def test_the_costs_are_those_of_one_thread_cold_where_there_is_cold() -> None:
     costs, warm = document(in_memory=False)["costs"], document(in_memory=True)["costs"]
     assert costs["storage_read"]["per_byte_s"] * PAGE_BYTES == pytest.approx(5e-3, rel=0.05)
     assert warm["storage_read"]["per_byte_s"] * PAGE_BYTES == pytest.approx(3e-3, rel=0.05)
+    assert document(in_memory=False)["costs_of"] == {"storage_read": "read cold", "storage_write": "write"}
+    assert document(in_memory=True)["costs_of"]["storage_read"] == "read warm"
     assert costs["storage_write"]["per_byte_s"] * PAGE_BYTES == pytest.approx(4e-3, rel=0.05)
     assert costs["storage_read"]["n_samples"] == 3 * (32 + 2)
 

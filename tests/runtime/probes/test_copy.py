@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hicachectl.errors import CapacityError, ExitCode, UsageError
+from hicachectl.errors import CapacityError, ExitCode, Unsupported, UsageError
 from hicachectl.runtime.geometry import KVGeometry, KVKind
 from hicachectl.runtime.layout import Backend, Layout
 from hicachectl.runtime.probes import copy as probe_module
@@ -28,7 +28,7 @@ def test_every_layout_with_every_backend_is_a_row_in_order_and_told() -> None:
         assert row.load is not None
         assert row.beside_backup is not None
         assert (len(row.load.wall_s), len(row.beside_backup.times_alone), row.cut) == (2, 2, None)
-    assert all(row.refused_code is ExitCode.UNSUPPORTED for row in probe.rows if row.refused is not None)
+    assert all(isinstance(row.refusal, Unsupported) for row in probe.rows if row.refused is not None)
 
 
 def test_the_best_backend_of_each_layout_has_a_cost_fitted_to_several_sizes() -> None:
@@ -36,6 +36,8 @@ def test_the_best_backend_of_each_layout_has_a_cost_fitted_to_several_sizes() ->
     (line,) = probe.lines
     assert (line.layout, line.n_samples) == (Layout.PAGE_FIRST, 2 * len((1, 4, 16, 20)))
     assert line.backend in (Backend.CPU, Backend.TORCH)
+    for transfers in (line.read_transfers, line.write_transfers):
+        assert sorted(n_bytes for n_bytes, _ in transfers) == sorted(2 * [n * TINY.page_bytes for n in (1, 4, 16, 20)])
     assert line.read.seconds(1000) > 0
     assert line.write.seconds(1000) > 0
 
@@ -56,7 +58,9 @@ def test_memory_that_is_refused_is_the_reason_of_its_rows(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(probe_module, "Rig", NoRoom)
     probe = run_copy_probe(TINY, 2, "cpu", rounds=1, layouts=[Layout.PAGE_FIRST], backends=[Backend.CPU])
-    assert [(row.refused, row.refused_code) for row in probe.rows] == [("no memory on the device", ExitCode.NOT_READY)]
+    assert [(row.refused, row.refusal and row.refusal.exit_code) for row in probe.rows] == [
+        ("no memory on the device", ExitCode.NOT_READY)
+    ]
 
 
 def test_a_wrong_byte_ends_the_probe_and_gives_the_pools_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,8 +87,8 @@ def test_a_slow_pair_has_fewer_rounds_and_says_so(monkeypatch: pytest.MonkeyPatc
     )
     (row,) = probe.rows
     assert row.load is not None
-    assert len(row.load.wall_s) == 2
-    assert "2 of 5 rounds" in (row.cut or "")
+    assert len(row.load.wall_s) == 3
+    assert "3 of 5 rounds" in (row.cut or "")
 
 
 def test_nothing_to_move_is_refused_and_the_pools_are_two_of_twice_the_pages() -> None:

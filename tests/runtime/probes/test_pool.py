@@ -83,6 +83,20 @@ def test_the_ratio_is_of_medians_of_the_same_run_and_only_of_pools_that_were_reg
     assert "register: no device" in plain.rows[0].samples[0].reasons
 
 
+def test_when_time_is_out_no_round_begins_however_many_were_asked_for() -> None:
+    looks = iter([True] * (len(CASES) + 1))
+    found = run_pool_probe(
+        MIB,
+        CASES,
+        rounds=10**9,
+        registrar=NoRegistrar("x"),
+        calls=FakeKernel(),
+        clock=Clock(),
+        go_on=lambda: next(looks, False),
+    )
+    assert sum(len(row.samples) for row in found.rows) == len(CASES) + 1
+
+
 def test_a_case_that_is_refused_ends_with_its_reason_and_the_others_go_on() -> None:
     def refuse(call: str) -> None:
         if call == "shared_memory":
@@ -93,7 +107,7 @@ def test_a_case_that_is_refused_ends_with_its_reason_and_the_others_go_on() -> N
     probe = run_pool_probe(MIB, cases, rounds=2, registrar=FakeDriver(), calls=kernel, baseline_reason="no torch")
     assert [len(row.samples) for row in probe.rows] == [2, 0, 0]
     assert "memfd_create: ENOSYS" in (probe.rows[1].refused or "")
-    assert [row.refused_code for row in probe.rows] == [None, ExitCode.UNSUPPORTED, None]
+    assert [row.refusal and row.refusal.exit_code for row in probe.rows] == [None, ExitCode.UNSUPPORTED, None]
     assert probe.rows[2].refused == "not here"
     assert probe.rows[1].total_s is None
     assert probe.times_faster(probe.rows[0]) is None

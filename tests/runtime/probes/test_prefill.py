@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from hicachectl.errors import UsageError
 from hicachectl.runtime.geometry import PRESETS, KVKind, preset
 from hicachectl.runtime.probes.fits import QUADRATIC, Timing, fit
-from hicachectl.runtime.probes.prefill_file import parse_prefill, read_prefill
+from hicachectl.runtime.probes.prefill_file import parse_prefill
 from hicachectl.runtime.probes.prefill_stack import SHAPES, ModelShape, model_shape, time_stack
 from hicachectl.runtime.probes.stopping import ProbeStopped
 
@@ -36,10 +34,8 @@ class Clock:
         '[{"tokens": 1000, "seconds": 0.0359}, {"seconds": 0.0667, "tokens": 2000}, [2000, 1]]',
     ],
 )
-def test_csv_and_json_give_the_same_samples(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "times"
-    path.write_text(text, newline="")
-    assert read_prefill(path) == WANTED
+def test_csv_and_json_give_the_same_samples(text: str) -> None:
+    assert parse_prefill(text, "times") == WANTED
 
 
 @pytest.mark.parametrize(
@@ -59,6 +55,11 @@ def test_csv_and_json_give_the_same_samples(tmp_path: Path, text: str) -> None:
         ("[[1000, 1], [true, 1]]", "tokens is True", "t: item 1"),
         ("[[1000, true]]", "seconds is True", "t: item 0"),
         ("[[-5, 1]]", "tokens is -5", "t: item 0"),
+        (f"[[1{'0' * 400}, 1]]", "(401 characters), not a whole number from 1 to", "t: item 0"),
+        (f"[[1, 1{'0' * 400}]]", "(401 characters), not a number above 0", "t: item 0"),
+        (f"tokens,seconds\n1{'0' * 400},1\n", "(401 characters), not a whole number from 1 to", "t:2"),
+        ("[" * 100_000, "nested too deep", "t"),
+        (f"tokens,seconds\n{'1' * 200_000},1\n", "the file is no CSV: field larger than field limit", "t"),
     ],
 )
 def test_what_is_no_prefill_time_is_refused_with_its_place(text: str, what: str, where: str) -> None:
@@ -66,14 +67,6 @@ def test_what_is_no_prefill_time_is_refused_with_its_place(text: str, what: str,
         parse_prefill(text, "t")
     assert what in caught.value.what
     assert caught.value.where == where
-
-
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be read"):
-        read_prefill(tmp_path / "none")
-    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="cannot be read"):
-        read_prefill(tmp_path / "binary")
 
 
 def test_the_shapes_fit_the_geometries_they_are_named_after() -> None:

@@ -23,8 +23,8 @@ GEOMETRY = preset("tiny-4k", 64)
 LENGTHS = (1, 3, 8)
 
 
-def probe(storage: FilePath | None = None, **more: object) -> RestoreProbe:
-    return run_restore_probe(GEOMETRY, LENGTHS, rounds=2, storage=storage, **more)  # type: ignore[arg-type]
+def probe(storage: FilePath | None = None, rounds: int = 2, **more: object) -> RestoreProbe:
+    return run_restore_probe(GEOMETRY, LENGTHS, rounds=rounds, storage=storage, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("layout", list(Layout))
@@ -33,7 +33,11 @@ def test_every_length_is_timed_in_every_round_on_every_path(tmp_path: FilePath, 
     for path in (Path.HOST_READ, Path.HOST_WRITE, Path.STORAGE_READ):
         assert sorted(one.n_pages for one in found.of(path)) == sorted(2 * LENGTHS)
         assert all(one.n_bytes == one.n_pages * GEOMETRY.page_bytes and one.wall_s > 0 for one in found.of(path))
-    assert [one.n_pages for one in found.of(Path.STORAGE_WRITE)] == [1, 2, 5]
+    assert [one.n_pages for one in found.of(Path.STORAGE_WRITE)] == [
+        1,
+        2,
+        5,
+    ] * 2  # all pages, as often as there are rounds, 3 at most
     assert sorted(n for n, _ in found.storage_restores) == sorted(2 * LENGTHS)
     reads = {(one.n_pages, one.wall_s) for one in found.of(Path.STORAGE_READ)}
     assert all(any(n == m and whole > read for m, read in reads) for n, whole in found.storage_restores)
@@ -91,14 +95,20 @@ class _Meddles:
 
 def test_a_wrong_byte_from_storage_stops_the_probe(tmp_path: FilePath) -> None:
     with pytest.raises(PageMismatch, match=r"page 0 of \d holds 0x07 at plane 0, byte 0"):
-        probe(tmp_path, stop=_Meddles(tmp_path, b"\x07" * GEOMETRY.page_bytes))
+        probe(tmp_path, rounds=1, stop=_Meddles(tmp_path, b"\x07" * GEOMETRY.page_bytes))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_object_that_vanished_is_a_storage_error_with_what_was_read(tmp_path: FilePath) -> None:
     with pytest.raises(StorageError, match="No such file"):
-        probe(tmp_path, stop=_Meddles(tmp_path, None))
+        probe(tmp_path, rounds=1, stop=_Meddles(tmp_path, None))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_when_time_is_out_no_round_begins_however_many_were_asked_for() -> None:
+    looks = iter([True, True])
+    found = probe(rounds=10**9, go_on=lambda: next(looks, False))
+    assert [one.n_pages for one in found.of(Path.HOST_READ)] == [1, 3]
 
 
 def test_what_does_not_go_together_is_refused_before_memory_is_taken() -> None:

@@ -229,6 +229,8 @@ def test_two_that_see_the_end_at_once_count_it_once() -> None:
     assert engine.counters(Direction.LOAD).transfers == 1
 
 
+# An interrupt that lands in a finalizer of something collected meanwhile is dropped by Python, which warns of it.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_wait_that_is_interrupted_anywhere_leaves_an_end_that_the_submission_thread_completes() -> None:
     for nth in count():
         gate, places = Gate(), count()
