@@ -117,7 +117,7 @@ def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
             **choice_tiers(prediction, choice.host_pages),
         },
         "pool": plain(pool),
-        "flags": plain(engine_flags(pool)) if found.config_pages else [],
+        "flags": plain(engine_flags(pool, most_pages=prediction.limits.most_pages)),
         "policies": [{**plain(one), "policy": str(one.policy), "hit_rate": one.rate} for one in found.simulated],
     }
     return data, _facts(data, found, why_no_costs)
@@ -171,6 +171,11 @@ def _facts(data: dict[str, Any], found: SizeFound, why_no_costs: str) -> dict[st
     if data["config"] is None:
         null("/config", "predicted only; --write FILE writes one")
     null("/live", "sized for a finished trace")
+    for index, flag in enumerate(data["flags"]):
+        if flag["value"] is None:
+            null(f"/flags/{index}/value", flag["reason"])
+        else:
+            null(f"/flags/{index}/reason", "there is a value")
     if data["device_reason"] is None:
         null("/device_reason", "asked for")
     for name, reason in _pool_cost_reasons(found.pool_costs):

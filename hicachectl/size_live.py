@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hicachectl.context import Context
-from hicachectl.errors import UsageError
+from hicachectl.size_asked import check_found, refuse_other
 from hicachectl.size_run import NO_STEPS, Done, Sizing
 from hicachectl.size_window import Collected
 
@@ -29,7 +29,6 @@ __all__ = ["Drift", "LiveSizing"]
 
 NEW, NEWER_WINDOW, NEWER_NEW = "new.jsonl", "window-2.jsonl", "new-2.jsonl"
 _OTHER_REQUESTS = "each pool served other requests"
-_FOUND = {"steps", "chosen", "bound", "rule", "reason"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +75,16 @@ class LiveSizing(Sizing):
 
     def journal(self, prediction: Prediction, state: Path, *, resume: bool) -> tuple[Prediction, SizeJournal, Done]:
         """Record what was predicted of the window, or take up what was. Raises UsageError as `Sizing.journal`."""
+        from hicachectl.tuning.sizing.size_journal import JOURNAL_FILE
+
         records, journal = self.collected.records, self.collected.journal
         asked = self._asked(prediction)
         if records.sized is None:
             journal.append("sized", asked=asked)
             return prediction, journal, Done({}, {})
         was = records.sized
-        differs = sorted(key for key in asked if was.get(key) != asked[key] and key not in _FOUND)
-        if differs:
-            raise UsageError(
-                f"{journal.id} asked for something else: {', '.join(differs)}", where=str(journal.folder),
-                hint="give the options of that run, or start a new one without --resume",
-            )  # fmt: skip
+        refuse_other(journal.id, journal.folder, was, asked)
+        check_found(was, str(journal.folder / JOURNAL_FILE))
         return self.began_with(prediction, was), journal, Done({}, {})
 
     def climb(
@@ -167,7 +164,7 @@ class LiveSizing(Sizing):
     def _drifted(self, before: Prediction, journal: SizeJournal, at: LiveStep) -> Prediction:
         """Make the newest requests the window, as many as it had, and predict anew."""
         from hicachectl.runtime.replay.workload import open_trace
-        from hicachectl.tuning.sizing.window_file import WindowFile
+        from hicachectl.tuning.sizing.window_file import WindowFile, seal_of
 
         folder, window = journal.folder, open_trace(self.collected.path)
         n = window.info().n_requests
@@ -187,7 +184,7 @@ class LiveSizing(Sizing):
             before.choice.host_pages,
             path.name,
         )
-        journal.append("drift", file=path.name, requests=n, drift=asdict(self.drift))
+        journal.append("drift", file=path.name, requests=n, drift=asdict(self.drift), **seal_of(path))
         self._done.clear()
         self.effective = _with_window(self.effective, path, self.collected)
         self._take(path)

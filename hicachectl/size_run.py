@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from hicachectl.context import Context
 from hicachectl.errors import UsageError
+from hicachectl.size_asked import check_found, refuse_other
 from hicachectl.size_tiers import is_exclusive, storage_folder_of, storage_pages_of
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["NO_STEPS", "Done", "Sizing"]
 
 NO_STEPS = "none"
-_FOUND = {"steps", "chosen", "bound", "rule", "reason"}
-"""Of what a run records as asked: what it found itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +73,7 @@ class Sizing:
         limit = None if max_bytes is None else parse_size(max_bytes, where="--max-bytes")
         self._taken_bytes, self._max_bytes = taken, limit
         self.budget = self._look()
+        self._made_storage: TrialStorage | None = None
 
     def predict(self) -> Prediction:
         """Read the trace, and choose."""
@@ -111,29 +111,25 @@ class Sizing:
         Free memory differs from hour to hour, so the sizes of a run that goes on are those it began with. Raises UsageError
         where it asked for something else.
         """
-        from hicachectl.tuning.sizing.size_journal import SizeJournal, read_size_journal
+        from hicachectl.tuning.sizing.size_journal import JOURNAL_FILE, SizeJournal
 
         asked = self._asked(prediction)
         if not resume:
             journal = SizeJournal.begin(state, asked)
             self.cli.subject = journal.id
             return prediction, journal, Done({}, {})
-        records = read_size_journal(state)
-        differs = sorted(key for key in asked if records.asked.get(key) != asked[key] and key not in _FOUND)
-        if differs:
-            raise UsageError(
-                f"{records.id} asked for something else: {', '.join(differs)}",
-                where=str(records.folder),
-                hint="give the options of that run, or start a new one without --resume",
-            )
+        journal, records = SizeJournal.go_on(state)
+        try:
+            refuse_other(records.id, records.folder, records.asked, asked)
+            check_found(records.asked, f"{records.folder / JOURNAL_FILE}:1")
+            prediction = self.began_with(prediction, records.asked)
+        except BaseException:
+            journal.close()
+            raise
         cut = f", {records.cut} pages was cut short" if records.cut is not None else ""
         self.cli.note(f"going on with {records.id}: {len(records.done)} steps are done{cut}")
-        self.cli.subject = records.id
-        return (
-            self.began_with(prediction, records.asked),
-            SizeJournal(records.id, records.folder),
-            Done(records.done, records.stages),
-        )
+        self.cli.subject = journal.id
+        return prediction, journal, Done(records.done, records.stages)
 
     def began_with(self, prediction: Prediction, was: dict[str, Any]) -> Prediction:
         """Return the prediction with the choice and the sizes that a run had recorded. Pure."""
@@ -279,14 +275,19 @@ class Sizing:
         write_config(path, config_text(self.effective.settings(), changed, head))
 
     def _storage(self, prediction: Prediction, journal: SizeJournal) -> TrialStorage | None:
-        """Give the steps their storage tier, as large as it is of use."""
+        """Give the steps their storage tier, as large as it is of use; recorded before anything is made."""
         from hicachectl.tuning.sizing.trial_storage import TrialStorage
 
         if self.storage_folder is None:
             return None
+        if self._made_storage is not None:
+            return self._made_storage
         distinct = prediction.curve.n_distinct
         pages = distinct if self.storage_pages is None else min(self.storage_pages, distinct)
-        return TrialStorage(self.storage_folder, f"hicachectl-{journal.id}-l3", pages, self.base.geometry.page_bytes)
+        made = TrialStorage.named(self.storage_folder, pages, self.base.geometry.page_bytes, tell=self.cli.note)
+        journal.append("storage", folder=str(made.folder), marker=made.marker)
+        self._made_storage = made
+        return made
 
     def _trials(
         self, done: dict[int, Any], storage: TrialStorage | None, progress: Callable[[Recorder], None]
@@ -345,14 +346,19 @@ class Sizing:
 
     def _asked(self, prediction: Prediction) -> dict[str, Any]:
         """What makes two sizing runs the same question."""
+        from hicachectl.run_costs import read_costs, sizing_costs
+
         geometry, run = self.base.geometry, self.effective.run
         info = self.plan.info
         return {
-            "records": 2, "device": self.base.device, "host_memory": run.host_memory.model_dump(mode="json"), "trace": self.base.trace_name, "format": info.format, "requests": info.n_requests, "input_tokens": info.total_input_tokens,
+            "records": 3, "device": self.base.device, "host_memory": run.host_memory.model_dump(mode="json"), "trace": self.base.trace_name, "format": info.format, "requests": info.n_requests, "input_tokens": info.total_input_tokens,
             "blocks": info.total_blocks, "limit": run.limit, "seed": run.seed, "geometry": geometry.name, "page_bytes": geometry.page_bytes,
             "device_slots": self.device_pages, "layout": run.layout, "backend": run.backend, "write_policy": run.write_policy,
             "eviction": run.eviction, "steps": list(prediction.sizes), "chosen": prediction.choice.host_pages, "points": self.points,
             "bound": prediction.choice.bound.value, "rule": prediction.choice.rule.value, "reason": prediction.choice.reason,
             "concurrency": self.concurrency, "exclusive": self.exclusive, "storage_pages": self.storage_pages,
+            "steps_text": self.steps_text, "max_bytes": self._max_bytes, "ranks": self.ranks, "shared": self.shared,
+            "session_gap_s": run.session_gap_s, "compute": run.compute.model_dump(mode="json"),
+            "costs": asdict(sizing_costs(read_costs(run.costs))), "window_sha256": prediction.window_sha256,
             "storage_folder": None if self.storage_folder is None else str(self.storage_folder),
         }  # fmt: skip

@@ -11,6 +11,7 @@ from hicachectl.context import Context
 from hicachectl.errors import HicacheError, UsageError
 from hicachectl.interrupt import first_interrupt_asks
 from hicachectl.progress import PLAIN_INTERVAL_S, Progress
+from hicachectl.size_asked import refuse_other
 
 if TYPE_CHECKING:
     from hicachectl.runtime.replay.key_numbers import KeyNumbers
@@ -51,7 +52,8 @@ class Collected:
     """Read from the source already, and not of the window any more."""
 
     def close(self) -> None:
-        """Close the source."""
+        """Close the source, and give the run's lock back."""
+        self.journal.close()
         if self.source is not None:
             self.source.close()
 
@@ -91,19 +93,29 @@ def collect_window(
     """
     from hicachectl.tuning.sizing.live_collect import Collector, nothing_came, parse_window
     from hicachectl.tuning.sizing.live_source import open_live
+    from hicachectl.tuning.sizing.window_file import seal_of
 
     limit = replace(parse_window(options.window), budget_s=budget_s)
     asked = {"live": options.source, "window": options.window, "page_tokens": page_tokens}
     if resume:
         journal, records = _records(cli, state, asked)
         if records.window is not None:
-            return _taken_up(cli, options, page_tokens, journal, records)
+            try:
+                return _taken_up(cli, options, page_tokens, journal, records)
+            except BaseException:
+                journal.close()
+                raise
         position = (records.collected or {}).get("position")
     else:
         journal, records, position = None, None, None
-    source = open_live(
-        options.source, page_tokens, stdin=_stdin(cli, options), replay=options.replay, position=position
-    )
+    try:
+        source = open_live(
+            options.source, page_tokens, stdin=_stdin(cli, options), replay=options.replay, position=position
+        )
+    except BaseException:
+        if journal is not None:
+            journal.close()
+        raise
     if journal is None:
         journal, records = _begun(state, asked)
     assert records is not None
@@ -119,16 +131,18 @@ def collect_window(
         ended = _collect(cli, collector, limit, journal, earlier_s, points)
         if not collector.n_requests:
             raise nothing_came(source, ended)
+        if collector.file is not None:
+            collector.file.close()
     except BaseException:
+        journal.close()
         source.close()
         raise
-    assert collector.window is not None and collector.file is not None
-    collector.file.close()
+    assert collector.window is not None
     record = {
         "file": WINDOW, "requests": collector.n_requests, "seconds": earlier_s + collector.elapsed_s, "ended": ended,
         "distinct_pages": collector.window.distinct_pages, "reads": source.kind, "transport": source.transport,
         "block_tokens": source.block_tokens, "partial": source.partial, "seen": source.seen(),
-        "notes": list(source.notes.sentences()),
+        "notes": list(source.notes.sentences()), **seal_of(collector.path),
     }  # fmt: skip
     journal.append("window", **record)
     records.window = record
@@ -211,17 +225,15 @@ def _words(collector: Collector, quiet_s: float, points: float) -> str:
 
 def _records(cli: Context, state: Path, asked: dict[str, Any]) -> tuple[SizeJournal, LiveRecords]:
     from hicachectl.tuning.sizing.live_journal import read_live_records
-    from hicachectl.tuning.sizing.size_journal import SizeJournal, read_size_journal
+    from hicachectl.tuning.sizing.size_journal import SizeJournal
 
-    found = read_size_journal(state)
-    journal = SizeJournal(found.id, found.folder)
-    records = read_live_records(journal)
-    differs = sorted(key for key, value in asked.items() if records.asked.get(key) != value)
-    if differs:
-        raise UsageError(
-            f"{found.id} asked for something else: {', '.join(differs)}", where=str(found.folder),
-            hint="give the options of that run, or start a new one without --resume",
-        )  # fmt: skip
+    journal, found = SizeJournal.go_on(state)
+    try:
+        records = read_live_records(journal)
+        refuse_other(found.id, found.folder, records.asked, asked)
+    except BaseException:
+        journal.close()
+        raise
     cli.subject = found.id
     return journal, records
 
@@ -240,14 +252,16 @@ def _taken_up(
     from hicachectl.runtime.replay.key_numbers import KeyNumbers
     from hicachectl.runtime.replay.stored_paths import MOST_BLOCKS
     from hicachectl.tuning.sizing.live_source import open_live
+    from hicachectl.tuning.sizing.window_file import check_seal
 
+    now = records.drift or records.window
+    assert now is not None
+    check_seal(journal.folder / now["file"], now)
     source: LiveSource | None = None
     try:
         source = open_live(options.source, page_tokens, stdin=_stdin(cli, options), replay=options.replay)
     except HicacheError as error:
         cli.note(f"the source is gone, steps replay the saved window: {error}")
-    now = records.drift or records.window
-    assert now is not None
     cli.note(f"going on with {journal.id}: its window is complete, {len(records.done)} steps are done")
     return Collected(options, journal.folder / now["file"], KeyNumbers(MOST_BLOCKS), journal, records, source, 0.0)
 

@@ -14,7 +14,7 @@ from hicachectl.errors import PermissionDenied, PlanStale
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.state import StateDir, no_room
 
-__all__ = ["HOST_LOCK", "LockHolder", "hold_lock", "lock_holder"]
+__all__ = ["HOST_LOCK", "LockHolder", "hold_lock", "lock_holder", "locked"]
 
 _TRIES, _WAIT_S = 5, 0.1
 
@@ -45,14 +45,32 @@ def hold_lock(
     handles: list[int] = []
     try:
         for path in paths:
-            handles.append(_opened(path))
-            _taken(handles[-1], path, sleep)
-            os.ftruncate(handles[-1], 0)
-            os.pwrite(handles[-1], json.dumps({"pid": pid, "who": who, "since": clock_text}).encode(), 0)
+            handles.append(
+                locked(path, who=who, pid=pid, clock_text=clock_text, what="another apply or rollback is at work",
+                       hint="wait for it, then: hicachectl tune status", sleep=sleep)
+            )  # fmt: skip
         yield
     finally:
         for handle in reversed(handles):
             os.close(handle)
+
+
+def locked(
+    path: Path, *, who: str, pid: int, clock_text: str, what: str, hint: str, sleep: Callable[[float], None]
+) -> int:
+    """Return a handle that holds the lock of a file until it is closed. Changes: makes the file, 0600, and writes the holder into it.
+
+    Raises PlanStale (HC-LOCKED) saying `what` and naming the holder when someone else has it for longer than half a second.
+    """
+    handle = _opened(path)
+    try:
+        _taken(handle, path, what, hint, sleep)
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, json.dumps({"pid": pid, "who": who, "since": clock_text}).encode(), 0)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
 
 
 def _opened(path: Path) -> int:
@@ -66,7 +84,7 @@ def _opened(path: Path) -> int:
         raise no_room("the lock", path, error) from error
 
 
-def _taken(handle: int, path: Path, sleep: Callable[[float], None]) -> None:
+def _taken(handle: int, path: Path, what: str, hint: str, sleep: Callable[[float], None]) -> None:
     for left in range(_TRIES, -1, -1):
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -75,11 +93,7 @@ def _taken(handle: int, path: Path, sleep: Callable[[float], None]) -> None:
                 sleep(_WAIT_S)
                 continue
             raise PlanStale(
-                "another apply or rollback is at work",
-                where=str(path),
-                why=f"held by {_holder(handle).text}",
-                hint="wait for it, then: hicachectl tune status",
-                code="HC-LOCKED",
+                what, where=str(path), why=f"held by {_holder(handle).text}", hint=hint, code="HC-LOCKED"
             ) from error
         return
 

@@ -98,6 +98,7 @@ def size(
     from hicachectl.size_live import LiveSizing
     from hicachectl.size_run import NO_STEPS, Sizing
     from hicachectl.size_window import collect_window, refuse_with_live
+    from hicachectl.tuning.sizing.left_storage import clear_left
     from hicachectl.tuning.sizing.stages import AGAIN
 
     cli: Context = ctx.obj
@@ -142,7 +143,11 @@ def size(
         ctx.call_on_close(collected.close)
         run = LiveSizing(cli, effective, collected, max_bytes, steps, points, concurrency, ranks, shared, l2=l2, l3=l3)
     prediction = run.predict()
-    prediction, journal, done = run.journal(prediction, _state(cli, state_dir), resume=resume)
+    state = _state(cli, state_dir)
+    prediction, journal, done = run.journal(prediction, state, resume=resume)
+    ctx.call_on_close(journal.close)
+    for said in clear_left(state, journal.id):
+        cli.note(said)
     climbed = run.climb(prediction, journal, done.steps, time_budget_s=time_budget)
     prediction = run.settled(prediction)
     stages = run.beside(prediction, climbed, journal, done.stages, time_budget_s=time_budget) if waterfall else {}

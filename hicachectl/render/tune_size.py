@@ -184,9 +184,27 @@ def waterfall_table(data: dict[str, Any]) -> Table:
 
 def flags_table(data: dict[str, Any]) -> Table:
     """The chosen pool in each engine's own unit. Pure."""
-    rows = [[flag["engine"], flag["flag"], flag["value"], flag["unit"], flag["scope"]] for flag in data["flags"]]
+    rows = [
+        [
+            flag["engine"],
+            flag["flag"],
+            flag["value"] or "none fits",
+            flag["unit"],
+            format_count(flag["pages"]),
+            flag["scope"],
+        ]
+        for flag in data["flags"]
+    ]
     return Table(
-        (Column("ENGINE"), Column("FLAG"), Column("VALUE", right=True), Column("UNIT"), Column("SCOPE", keep=1)), rows
+        (
+            Column("ENGINE"),
+            Column("FLAG"),
+            Column("VALUE", right=True),
+            Column("UNIT"),
+            Column("PAGES", right=True, keep=1),
+            Column("SCOPE", keep=2),
+        ),
+        rows,
     )
 
 

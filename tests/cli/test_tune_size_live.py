@@ -220,6 +220,10 @@ def test_a_run_killed_in_its_steps_goes_on_with_its_window_and_its_trials(
     assert (other.code, "asked for something else: window" in other.err) == (2, True)
     Path("hicache.yaml").unlink()
     assert size("--synthetic", "one-shot", "--resume").code == 2
+    WINDOW.write_bytes(window[: window.rfind(b"\n", 0, -1) + 1])  # a whole line less
+    cut = size(*argv, "--resume", "--force")
+    assert cut.code == 2
+    assert f"recorded were {len(window)}" in cut.err
 
 
 def test_ctrl_c_ends_the_window_and_a_second_one_the_run(writers: list[subprocess.Popen[bytes]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -13,6 +14,10 @@ from cli_runner import QUIET, command_line
 from size_calls import run, size
 from small_traces import conversations, write_trace
 
+from hicachectl.tuning.sizing import budget
+from hicachectl.tuning.sizing.size_journal import SizeJournal
+
+REAL_BUDGET = budget.budget_of
 pytestmark = pytest.mark.usefixtures("chats_folder")
 
 
@@ -74,17 +79,32 @@ def test_a_run_killed_among_the_replays_beside_the_steps_makes_only_the_missing_
     assert data["pool_costs"]["again"]["n_requests"] > 0
 
 
-def test_a_run_that_goes_on_keeps_the_sizes_it_began_with(tmp_path: Path) -> None:
-    begun = run("--trace", "chats.jsonl", "--time-budget", "0", "--max-bytes", "600KiB")
+def host_has(monkeypatch: pytest.MonkeyPatch, kib: int) -> None:
+    """Let the host have so much memory to give."""
+
+    def budget_of(memory: object, **more: object) -> object:
+        return REAL_BUDGET(memory, **{**more, "max_bytes": kib << 10})  # type: ignore[arg-type]
+
+    monkeypatch.setattr("hicachectl.tuning.sizing.budget.budget_of", budget_of)
+
+
+def test_a_run_that_goes_on_keeps_the_sizes_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host_has(monkeypatch, 600)
+    begun = run("--trace", "chats.jsonl", "--time-budget", "0")
     assert (begun.code, begun.json["data"]["ended"]) == (9, "time budget")
-    again = size("--trace", "chats.jsonl", "--resume", "--force", "--max-bytes", "900KiB")
+    host_has(monkeypatch, 900)
+    again = size("--trace", "chats.jsonl", "--resume", "--force")
     assert [step["pages"] for step in again["steps"]] == [75, 150]
     assert (again["choice"]["pages"], again["choice"]["bound"], again["config_host_pages"]) == (150, "memory", 150)
 
 
-def test_memory_that_went_meanwhile_ends_the_steps_with_the_last_good_one(tmp_path: Path) -> None:
-    run("--trace", "chats.jsonl", "--time-budget", "0", "--max-bytes", "600KiB")
-    ran = run("--trace", "chats.jsonl", "--resume", "--force", "--max-bytes", "400KiB")
+def test_memory_that_went_meanwhile_ends_the_steps_with_the_last_good_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host_has(monkeypatch, 600)
+    run("--trace", "chats.jsonl", "--time-budget", "0")
+    host_has(monkeypatch, 400)
+    ran = run("--trace", "chats.jsonl", "--resume", "--force")
     data = ran.json["data"]
     assert (ran.code, data["ended"]) == (9, "a step failed")
     assert [step["state"] for step in data["steps"]] == ["done", "failed"]
@@ -123,3 +143,77 @@ def test_ctrl_c_ends_with_130_and_leaves_a_record_to_go_on_from(tmp_path: Path) 
 
 def test_nothing_to_resume_is_said() -> None:
     assert run("--trace", "chats.jsonl", "--resume").code == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--max-bytes", "900KiB"), "max_bytes 614400, now 921600"),
+        (("--ranks", "2"), "ranks 1, now 2"),
+        (("--steps", "60"), 'steps_text "auto", now "60"'),
+        (("--config", "compute.yaml"), "compute.a_s "),
+        (("--l2", "exclusive"), "exclusive false, now true"),
+    ],
+)  # fmt: skip
+def test_a_run_is_not_gone_on_with_other_options_and_both_values_are_named(
+    tmp_path: Path, flags: tuple[str, ...], words: str
+) -> None:
+    (tmp_path / "compute.yaml").write_text("run:\n  compute:\n    a_s: 0.5\n")
+    asked = ("--trace", "chats.jsonl", "--max-bytes", "600KiB")
+    assert run(*asked, "--time-budget", "0").code == 9
+    ran = run(*asked, "--resume", "--force", *flags)
+    assert ran.code == 2
+    assert words in ran.err
+
+
+def test_another_trace_of_the_same_counts_is_not_gone_on_with(tmp_path: Path) -> None:
+    assert run("--trace", "chats.jsonl", "--time-budget", "0").code == 9
+    lines = (tmp_path / "chats.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "chats.jsonl").write_text("".join([*lines[:-2], lines[-1], lines[-2]]))
+    ran = run("--trace", "chats.jsonl", "--resume", "--force")
+    assert (ran.code, "window_sha256" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ('{"kind": "step"', '{"kind": "step', 2), ('"pages": 0', '"pages": "168x"', 2), ('"kind": "step", "pages": 0', '"kind": "step"', 2),
+        ('"total_pages": ', '"totals": ', 3), ('"chosen": ', '"selected": ', 1), ('"steps": [', '"steps": ["168x", ', 1),
+    ],
+)  # fmt: skip
+def test_an_edited_journal_is_refused_with_its_line(old: str, new: str, line: int) -> None:
+    asked = ("--trace", "chats.jsonl", "--no-waterfall")
+    assert run(*asked).code == 0
+    path = Path("state/size/s-0001/steps.jsonl")
+    text = path.read_text()
+    path.write_text(text.replace(old, new, 1))
+    ran = run(*asked, "--resume", "--force")
+    assert ran.code == 2, ran.err
+    assert f"steps.jsonl:{line}" in ran.err
+
+
+def test_a_run_that_is_at_work_is_not_gone_on_with() -> None:
+    assert run("--trace", "chats.jsonl", "--time-budget", "0").code == 9
+    journal, _ = SizeJournal.go_on(Path("state/size"))
+    ran = run("--trace", "chats.jsonl", "--resume", "--force")
+    journal.close()
+    assert (ran.code, "s-0001 is at work" in ran.err, f"pid {os.getpid()}" in ran.err) == (8, True, True)
+
+
+def test_files_of_somebody_else_are_left_and_those_a_killed_step_left_are_not(tmp_path: Path) -> None:
+    mine = tmp_path / "disk" / "hicachectl-s-0001-l3" / "mine.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    asked = ("--trace", "chats.jsonl", "--l3", "infinite", "--l3-path", "disk", "--no-waterfall")
+    assert run(*asked).code == 0
+    assert mine.read_text() == "mine"
+    (record,) = (
+        json.loads(t) for t in Path("state/size/s-0001/steps.jsonl").read_text().splitlines() if '"storage"' in t
+    )
+    left = Path(record["folder"])
+    left.mkdir()
+    (left / ".hicachectl-step").write_text(record["marker"])
+    ran = run(*asked, "--resume", "--force")
+    assert ran.code == 0, ran.err
+    assert f"removed {left}" in ran.err
+    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["hicachectl-s-0001-l3"]

@@ -5,7 +5,6 @@ Units and scopes: docs/facts.md#unit-trap.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from hicachectl.units import GIB
@@ -29,13 +28,15 @@ class PoolBytes:
 
 @dataclass(frozen=True, slots=True)
 class EngineFlag:
-    """A flag with its value as text, its unit and whose memory it means."""
+    """A flag with its value as text, its unit, whose memory it means, and the pages it holds. `value` None: no value fits, `reason` says why."""
 
     engine: str
     flag: str
-    value: str
+    value: str | None
     unit: str
     scope: str
+    pages: int
+    reason: str | None = None
 
 
 def pool_bytes(
@@ -57,22 +58,45 @@ def pool_bytes(
     return PoolBytes(pages, page_bytes, n_ranks, shared, whole if shared else whole * n_ranks, whole)
 
 
-def engine_flags(pool: PoolBytes) -> tuple[EngineFlag, ...]:
-    """Say a pool in the words of each engine; values are rounded up, so that the pages fit. Pure."""
+def engine_flags(pool: PoolBytes, *, most_pages: int | None = None) -> tuple[EngineFlag, ...]:
+    """Say a pool in the words of each engine. Pure.
+
+    Values are rounded up, so that the pages fit, and down where that would take more than a pool of `most_pages` does: then they hold fewer.
+
+    >>> flag = next(f for f in engine_flags(pool_bytes(2800, 1 << 20, n_ranks=1), most_pages=2850) if f.engine == "SGLang")
+    >>> flag.value, flag.pages
+    ('2', 1907)
+    """
     total, rank = pool.host_bytes, pool.rank_bytes
+    if not pool.pages:
+        return ()
+
+    def said(engine: str, flag: str, n_bytes: int, unit_bytes: int, parts: int, unit: str, scope: str) -> EngineFlag:
+        """`n_bytes` of the scope in units of `unit_bytes`, each of `parts` that a value can tell."""
+        steps = -(-n_bytes * parts // unit_bytes)
+        if most_pages is not None and steps * unit_bytes * pool.pages > n_bytes * parts * most_pages:
+            steps = n_bytes * parts // unit_bytes
+        if not steps:
+            why = f"{n_bytes} bytes are less than its least value, {_text(1, parts)} {unit}, and more does not fit"
+            return EngineFlag(engine, flag, None, unit, scope, 0, why)
+        holds = steps * unit_bytes * pool.pages // (n_bytes * parts)
+        return EngineFlag(engine, flag, _text(steps, parts), unit, scope, holds)
+
     return (
-        EngineFlag("vLLM", "--kv-offloading-size", _up(total, GIB), "GiB", "total over TP ranks"),
-        EngineFlag("vLLM simple", "cpu_bytes_to_use", str(total), "bytes", "total over TP ranks"),
-        EngineFlag("vLLM simple", "cpu_bytes_to_use_per_rank", str(rank), "bytes", "a TP rank"),
-        EngineFlag("SGLang", "--hicache-size", str(math.ceil(rank / GB)), "GB (1e9)", "a TP rank"),
-        EngineFlag("LMCache in-process", "max_local_cpu_size", _up(rank, GB), "GB", "a TP worker"),
-        EngineFlag("LMCache server", "--l1-size-gb", _up(total, GB), "GB", "the server"),
-        EngineFlag("Mooncake", "global_segment_size", str(rank), "bytes", "a process"),
-        EngineFlag("Mooncake in SGLang", "global_segment_size", str(rank * pool.n_ranks), "bytes", "divided by TP there"),
-        EngineFlag("mini-sglang", "--hicache-size-gb", _up(rank, GIB), "GiB", "a TP rank"),
+        said("vLLM", "--kv-offloading-size", total, GIB, 100, "GiB", "total over TP ranks"),
+        said("vLLM simple", "cpu_bytes_to_use", total, 1, 1, "bytes", "total over TP ranks"),
+        said("vLLM simple", "cpu_bytes_to_use_per_rank", rank, 1, 1, "bytes", "a TP rank"),
+        said("SGLang", "--hicache-size", rank, GB, 1, "GB (1e9)", "a TP rank"),
+        said("LMCache in-process", "max_local_cpu_size", rank, GB, 100, "GB", "a TP worker"),
+        said("LMCache server", "--l1-size-gb", total, GB, 100, "GB", "the server"),
+        said("Mooncake", "global_segment_size", rank, 1, 1, "bytes", "a process"),
+        said("Mooncake in SGLang", "global_segment_size", rank * pool.n_ranks, 1, 1, "bytes", "divided by TP there"),
+        said("mini-sglang", "--hicache-size-gb", rank, GIB, 100, "GiB", "a TP rank"),
     )  # fmt: skip
 
 
-def _up(n_bytes: int, unit: int) -> str:
-    """Two decimals, rounded up."""
-    return f"{math.ceil(100 * n_bytes / unit) / 100:.2f}".rstrip("0").rstrip(".")
+def _text(steps: int, parts: int) -> str:
+    """A value of so many parts of a unit: whole, or with two decimals."""
+    if parts == 1:
+        return str(steps)
+    return f"{steps // parts}.{steps % parts:02d}".rstrip("0").rstrip(".")

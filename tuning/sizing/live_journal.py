@@ -2,7 +2,7 @@
 
 {"kind": "begin", "asked": {"live": "server.log", "window": "10m", ...}}
 {"kind": "collected", "window_bytes": 81920, "requests": 212, "elapsed_s": 30.1, "position": {...}}
-{"kind": "window", "file": "window.jsonl", "requests": 4012, ...}      the window is complete
+{"kind": "window", "file": "window.jsonl", "bytes": 81920, "sha256": "...", ...}   the window is complete
 {"kind": "sized", "asked": {...}}                                      what was predicted from it
 {"kind": "done", "pages": 50092, "trial": {...}, "live": {...}, "gain": 0.002}
 {"kind": "drift", "file": "window-2.jsonl", ...}                       from here on another window; `sized` again
@@ -10,12 +10,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
 from hicachectl.errors import UsageError
+from hicachectl.tuning.sizing.from_record import from_record
+from hicachectl.tuning.sizing.journal_lines import JournalLine, bad_line, read_lines
+from hicachectl.tuning.sizing.live_judge import LiveStep
 from hicachectl.tuning.sizing.size_journal import JOURNAL_FILE, SizeJournal
+from hicachectl.tuning.sizing.trial_record import trial_of
 
 __all__ = ["LiveRecords", "read_live_records"]
 
@@ -33,28 +36,44 @@ class LiveRecords:
 
 
 def read_live_records(journal: SizeJournal) -> LiveRecords:
-    """Read the records of a run. Changes nothing. Raises UsageError for a run that was not live."""
-    lines = (journal.folder / JOURNAL_FILE).read_bytes().split(b"\n")[:-1]
+    """Read the records of a run. Changes nothing. Raises UsageError for a run that was not live, or a line that a sizing does not write."""
     found: LiveRecords | None = None
-    for record in map(json.loads, lines):
-        kind = record["kind"]
+    for line in read_lines(journal.folder / JOURNAL_FILE):
+        kind = line.kind
         if kind == "begin":
-            found = LiveRecords(record["asked"])
+            found = LiveRecords(line.field("asked", dict))
         if found is None or "live" not in found.asked:
             break
         if kind == "collected":
-            found.collected = record
+            found.collected = _checked(line, window_bytes=int, requests=int, elapsed_s=float)
         elif kind == "window":
-            found.window = record
+            found.window = _checked(line, file=str, requests=int, seconds=float, bytes=int, sha256=str, partial=bool)
         elif kind == "drift":
-            found.drift, found.sized, found.done = record, None, {}
+            found.drift = _checked(line, file=str, drift=dict, bytes=int, sha256=str)
+            found.sized, found.done = None, {}
         elif kind == "sized":
-            found.sized = record["asked"]
+            found.sized = line.field("asked", dict)
         elif kind == "done":
-            found.done[record["pages"]] = record
+            found.done[line.pages()] = _step(line)
     if found is None or "live" not in found.asked:
         raise UsageError(
             f"{journal.id} was not sized on live traffic", where=str(journal.folder),
             hint="give the options of that run, or start a new one without --resume",
         )  # fmt: skip
     return found
+
+
+def _checked(line: JournalLine, **fields: type) -> dict[str, Any]:
+    for name, kind in fields.items():
+        line.field(name, kind)
+    return line.record
+
+
+def _step(line: JournalLine) -> dict[str, Any]:
+    line.field("gain", float)
+    try:
+        trial_of(line.field("trial", dict))
+        from_record(LiveStep, line.field("live", dict))
+    except ValueError as error:
+        raise bad_line(line.where, str(error)) from error
+    return line.record

@@ -19,13 +19,15 @@ from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.sizing.confidence import Jackknife, confidence_of
 from hicachectl.tuning.sizing.curve import HitCurve, curve_from_runs, curve_of_stream
 from hicachectl.tuning.sizing.extents import runs_of
+from hicachectl.tuning.sizing.from_record import from_record
 from hicachectl.tuning.sizing.live_feed import LiveFeed, NewRequests, Share
 from hicachectl.tuning.sizing.live_judge import LiveStep, Replayed, Told, Verdict, judge, step_of
 from hicachectl.tuning.sizing.paged import paged
 from hicachectl.tuning.sizing.size_journal import SizeJournal
 from hicachectl.tuning.sizing.step_rules import Reach, Tried, ended
-from hicachectl.tuning.sizing.steps import Climbed, Step, trial_of
+from hicachectl.tuning.sizing.steps import Climbed, Step
 from hicachectl.tuning.sizing.trial import Trial, try_pool
+from hicachectl.tuning.sizing.trial_record import trial_of
 from hicachectl.tuning.sizing.window import Definition, window_of
 
 __all__ = ["LaterTraffic", "LiveTried", "climb_live", "later_traffic", "try_live"]
@@ -144,7 +146,7 @@ def climb_live(
         gain = 0.0
         if recorded is not None:
             trial = trial_of(recorded["trial"])
-            live = _live_of(recorded["live"])
+            live = from_record(LiveStep, recorded["live"])
             gain = float(recorded["gain"])
         else:
             if time_budget_s is None:
@@ -170,7 +172,3 @@ def climb_live(
         rate = live.rate if pages <= chosen or at_chosen is None else at_chosen + gain
         tried.append(Tried(pages, rate, step.holds))
         tell(step)
-
-
-def _live_of(recorded: dict[str, Any]) -> LiveStep:
-    return LiveStep(**{**recorded, "replayed": Replayed(recorded["replayed"]), "verdict": Verdict(recorded["verdict"])})

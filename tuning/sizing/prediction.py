@@ -35,6 +35,7 @@ class Prediction:
 
     `plateau_d1_pages` is the plateau when incomplete last pages count too; `busy_pages` are those of L1 that the
     `concurrency` running requests hold; `storage_pages` is the size of L3, 0: there is none, None: without a limit; `reach` says which pools can be tried.
+    `window_sha256` is the digest of the window it was read from.
     """
 
     curve: HitCurve
@@ -54,6 +55,7 @@ class Prediction:
     runs: Runs
     page_tokens: int
     reach: Reach
+    window_sha256: str
 
     def hits(self, host_pages: int) -> int:
         """Return the pages that the runtime will hit in L1 and L2 with a host pool of this size, one request at a time. Pure.
@@ -165,7 +167,7 @@ def predict(
         sizes = sizes_to_try(choice.host_pages, least=limits.least_pages, most=most)
     return Prediction(
         curve, sure, levels, limits, choice, sizes, device_pages, longest_pages, window.n_requests, tokens, plateau_d1, busy,
-        concurrency, storage_pages, runs, geometry.page_tokens, reach,
+        concurrency, storage_pages, runs, geometry.page_tokens, reach, whole.sha256(),
     )  # fmt: skip
 
 

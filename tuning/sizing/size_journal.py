@@ -5,8 +5,10 @@
     {"kind": "done", "pages": 50092, "trial": {...}}
     {"kind": "end", "ended": "plateau confirmed"}
     {"kind": "stage", "name": "copy backend", "trial": {...}}   a replay beside the steps
+    {"kind": "storage", "folder": "/disk/hicachectl-5d1e07ab93c2f418-l3", "marker": "..."}   before that folder is made
 
-Pools are memory of the process alone, so a killed run leaves this folder and nothing else.
+Pools are memory of the process alone, so a killed run leaves this folder and, of steps on a storage tier, the folder
+that it recorded. Whoever appends holds the folder's lock, which the kernel drops with the process.
 """
 
 from __future__ import annotations
@@ -14,16 +16,31 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from hicachectl.errors import UsageError
+from hicachectl.tuning.lock import locked
+from hicachectl.tuning.sizing.journal_lines import JournalLine, bad_line, read_lines
+from hicachectl.tuning.sizing.trial_record import trial_of
 from hicachectl.tuning.state import fsync_folder, no_room
 
-__all__ = ["JOURNAL_FILE", "SizeJournal", "SizeRecords", "read_size_journal"]
+__all__ = [
+    "JOURNAL_FILE",
+    "LeftFolder",
+    "SizeJournal",
+    "SizeRecords",
+    "read_size_journal",
+    "run_ids",
+    "storage_records",
+]
 
-_RUN = re.compile(r"s-([0-9]{4,9})")
+_RUN = re.compile(r"s-([0-9]{4,9})", re.ASCII)
+_STEPS = ("step", "done", "failed", "end")
 JOURNAL_FILE = "steps.jsonl"
 
 
@@ -43,13 +60,47 @@ class SizeRecords:
     stages: dict[str, dict[str, Any]]
 
 
-class SizeJournal:
-    """Appends to one run's records. Made by `begin` or `resume`; not thread-safe."""
+@dataclass(frozen=True, slots=True)
+class LeftFolder:
+    """A storage tier that a run recorded before it made it."""
 
-    def __init__(self, run_id: str, folder: Path) -> None:
+    path: Path
+    marker: str
+
+
+class SizeJournal:
+    """Appends to one run's records, whose lock it holds until `close`. Made by `begin`, `go_on` or `held`; not thread-safe."""
+
+    def __init__(self, run_id: str, folder: Path, lock: int) -> None:
         self.id = run_id
         self.folder = folder
         self._path = folder / JOURNAL_FILE
+        self._lock: int | None = lock
+
+    @classmethod
+    def held(cls, folder: Path) -> SizeJournal:
+        """Take the lock of a run's folder. Changes: writes the holder beside the journal. Raises PlanStale (HC-LOCKED) naming who has it."""
+        lock = locked(
+            folder / "lock", who="tune size", pid=os.getpid(), clock_text=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            what=f"{folder.name} is at work", hint="wait for it, or start another run without --resume", sleep=time.sleep,
+        )  # fmt: skip
+        return cls(folder.name, folder, lock)
+
+    @classmethod
+    def go_on(cls, state: Path, run_id: str | None = None) -> tuple[SizeJournal, SizeRecords]:
+        """Take the lock of a run, the newest one without an id, and read it back. Raises as `held` and `read_size_journal`."""
+        journal = cls.held(state / _chosen(state, run_id))
+        try:
+            return journal, read_size_journal(state, journal.id)
+        except BaseException:
+            journal.close()
+            raise
+
+    def close(self) -> None:
+        """Give the lock back; may be called again."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
 
     @classmethod
     def begin(cls, state: Path, asked: dict[str, Any]) -> SizeJournal:
@@ -68,8 +119,12 @@ class SizeJournal:
                 break
         except OSError as error:
             raise no_room("the state folder", state, error) from error
-        journal = cls(folder.name, folder)
-        journal.append("begin", asked=asked)
+        journal = cls.held(folder)
+        try:
+            journal.append("begin", asked=asked)
+        except BaseException:
+            journal.close()
+            raise
         return journal
 
     def append(self, kind: str, **fields: Any) -> None:
@@ -94,9 +149,39 @@ class SizeJournal:
 def read_size_journal(state: Path, run_id: str | None = None) -> SizeRecords:
     """Read a run's records, the newest one's when no id is given. Changes nothing.
 
-    A last line without an end is left out. Raises UsageError where there is no such run or its first record is cut.
+    A last line without an end is left out. Raises UsageError where there is no such run, its first record is cut, or a
+    line is not one that a sizing writes.
     """
-    runs = sorted((p.name for p in state.iterdir() if _RUN.fullmatch(p.name)), key=_number) if state.is_dir() else []
+    folder = state / _chosen(state, run_id)
+    lines = read_lines(folder / JOURNAL_FILE)
+    if not lines or lines[0].kind != "begin":
+        raise UsageError(f"{folder.name} was killed before its first record", where=str(folder), hint="start a new one")
+    asked: dict[str, Any] = lines[0].field("asked", dict)
+    done = _trials(lines, "done", JournalLine.pages)
+    stages = _trials(lines, "stage", lambda line: str(line.field("name", str)))
+    steps = [line for line in lines if line.kind in _STEPS]
+    ended = steps[-1].field("ended", str) if steps and steps[-1].kind == "end" else None
+    begun = [line.pages() for line in steps if line.kind == "step"]
+    cut = next((pages for pages in reversed(begun) if pages not in done), None) if ended is None else None
+    return SizeRecords(folder.name, folder, asked, done, cut, ended, stages)
+
+
+def run_ids(state: Path) -> list[str]:
+    """List the runs recorded in a state folder, the oldest first. Changes nothing."""
+    return sorted((p.name for p in state.iterdir() if _RUN.fullmatch(p.name)), key=_number) if state.is_dir() else []
+
+
+def storage_records(folder: Path) -> list[LeftFolder]:
+    """Return the storage tiers that a run recorded. Changes nothing. Raises UsageError for an edited journal."""
+    return [
+        LeftFolder(Path(line.field("folder", str)), line.field("marker", str))
+        for line in read_lines(folder / JOURNAL_FILE)
+        if line.kind == "storage"
+    ]
+
+
+def _chosen(state: Path, run_id: str | None) -> str:
+    runs = run_ids(state)
     chosen = run_id if run_id is not None else (runs[-1] if runs else None)
     if chosen is None or chosen not in runs:
         raise UsageError(
@@ -105,23 +190,21 @@ def read_size_journal(state: Path, run_id: str | None = None) -> SizeRecords:
             why=f"runs recorded here: {', '.join(runs[-5:]) or 'none'}",
             hint="start one without --resume",
         )
-    lines = (
-        (state / chosen / JOURNAL_FILE).read_bytes().split(b"\n")[:-1]
-        if (state / chosen / JOURNAL_FILE).exists()
-        else []
-    )
-    records = [json.loads(line) for line in lines]
-    if not records or records[0].get("kind") != "begin":
-        raise UsageError(
-            f"{chosen} was killed before its first record", where=str(state / chosen), hint="start a new one"
-        )
-    done = {record["pages"]: record["trial"] for record in records if record["kind"] == "done"}
-    stages = {record["name"]: record["trial"] for record in records if record["kind"] == "stage"}
-    steps = [record for record in records if record["kind"] in ("step", "done", "failed", "end")]
-    ended = steps[-1]["ended"] if steps and steps[-1]["kind"] == "end" else None
-    begun = [record["pages"] for record in steps if record["kind"] == "step"]
-    cut = next((pages for pages in reversed(begun) if pages not in done), None) if ended is None else None
-    return SizeRecords(chosen, state / chosen, records[0]["asked"], done, cut, ended, stages)
+    return chosen
+
+
+def _trials(lines: list[JournalLine], kind: str, key: Callable[[JournalLine], Any]) -> dict[Any, dict[str, Any]]:
+    """The trials of one kind, each checked to be one."""
+    found = {}
+    for line in lines:
+        if line.kind == kind:
+            trial = line.field("trial", dict)
+            try:
+                trial_of(trial)
+            except ValueError as error:
+                raise bad_line(line.where, f"trial: {error}") from error
+            found[key(line)] = trial
+    return found
 
 
 def _number(name: str) -> int:

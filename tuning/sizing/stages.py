@@ -23,8 +23,9 @@ from hicachectl.runtime.replay.driver import ReplayConfig
 from hicachectl.runtime.transfer.device import device_type
 from hicachectl.tuning.sizing.size_journal import SizeJournal
 from hicachectl.tuning.sizing.step_rules import Ended
-from hicachectl.tuning.sizing.steps import Climbed, trial_of
+from hicachectl.tuning.sizing.steps import Climbed
 from hicachectl.tuning.sizing.trial import Trial
+from hicachectl.tuning.sizing.trial_record import trial_of
 
 __all__ = ["AGAIN", "BACKEND", "CHUNKS", "Stage", "measure_stages", "pageable", "stages_of"]
 

@@ -12,14 +12,12 @@ from time import monotonic
 from typing import Any
 
 from hicachectl.errors import CapacityError, HostError
-from hicachectl.tuning.sizing.pool_made import MadeStep, PoolMade
-from hicachectl.tuning.sizing.pool_memory import PoolMemory
-from hicachectl.tuning.sizing.restores import Restores
 from hicachectl.tuning.sizing.size_journal import SizeJournal
 from hicachectl.tuning.sizing.step_rules import ANY, Ended, Reach, Tried, ended
 from hicachectl.tuning.sizing.trial import Trial
+from hicachectl.tuning.sizing.trial_record import trial_of
 
-__all__ = ["Climbed", "Step", "climb", "trial_of"]
+__all__ = ["Climbed", "Step", "climb"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,18 +128,3 @@ def climb(
             Step(pages, predict(pages), total_pages, trial, named is None, slack_pages, named, reason, resumed)
         )
         tell(steps[-1])
-
-
-def trial_of(recorded: dict[str, Any]) -> Trial:
-    """Read a trial back from its record. Pure."""
-    memory, made = recorded["memory"], recorded["made"]
-    return Trial(
-        **{
-            **recorded,
-            "memory": None if memory is None else PoolMemory(**memory),
-            "made": None
-            if made is None
-            else PoolMade(**{**made, "steps": tuple(MadeStep(**s) for s in made["steps"])}),
-            "restores": Restores(**{name: tuple(values) for name, values in recorded["restores"].items()}),
-        }
-    )

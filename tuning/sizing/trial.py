@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -123,10 +123,12 @@ def try_pool(
     )  # fmt: skip
     before, rss_before = _counters(root), read_process_bytes(root)
     try:
-        with (
-            storage.emptied() if storage is not None and host_pages else nullcontext() as folder,
-            Replay(trace, _above(config, storage, folder), info=info, make_host=make_host) as replay,
-        ):
+        with ExitStack() as taken:
+            folder = None if storage is None or not host_pages else taken.enter_context(storage.emptied())
+            config = _above(config, storage, None if folder is None else folder.path)
+            replay = taken.enter_context(Replay(trace, config, info=info, make_host=make_host))
+            if folder is not None:
+                taken.callback(folder.hold)  # first of all, so that writes end before their folder goes
             rss_after = read_process_bytes(root)
             began = clock()
             stop = replay.run(progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -53,6 +54,14 @@ class Window:
     def longest(self) -> int:
         """The ids of the longest request. Pure."""
         return int(np.diff(self.starts).max(initial=0))
+
+    def sha256(self) -> str:
+        """Return the digest of the arrays: the same one for the same requests, whatever their ids were called. Pure."""
+        digest = hashlib.sha256(f"{self.block_tokens} {self.n_distinct}".encode())
+        for array in (self.ids, self.starts, self.last_tokens, self.session):
+            digest.update(f" {len(array)} ".encode())
+            digest.update(np.ascontiguousarray(array, dtype="<i8").data)
+        return digest.hexdigest()
 
     def full_blocks(self) -> Window:
         """Return the window without incomplete last ids: D3. Pure."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
+from hicachectl.errors import UsageError
 from hicachectl.runtime.replay.request import TraceRequest
 from hicachectl.runtime.replay.trace1 import trace1_header, trace1_line
 from hicachectl.tuning.state import fsync_folder, no_room
 
-__all__ = ["WindowFile", "whole_bytes"]
+__all__ = ["WindowFile", "check_seal", "seal_of", "whole_bytes"]
 
 
 class WindowFile:
@@ -83,6 +86,31 @@ def whole_bytes(path: Path) -> int:
                 return begin + last + 1
             end = begin
     return 0
+
+
+def seal_of(path: Path) -> dict[str, Any]:
+    """Return `bytes` and `sha256` of a file, as they are recorded of a complete window. Reads it. Raises OSError."""
+    digest, n_bytes = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+            n_bytes += len(block)
+    return {"bytes": n_bytes, "sha256": digest.hexdigest()}
+
+
+def check_seal(path: Path, recorded: Mapping[str, Any]) -> None:
+    """Read a complete window again. Raises UsageError with both values where it is not the one that was recorded."""
+    hint = "collect a new window: start without --resume"
+    try:
+        found = seal_of(path)
+    except OSError as error:
+        raise UsageError(f"the window is gone: {error.strerror}", where=str(path), hint=hint) from error
+    for name in ("bytes", "sha256"):
+        if found[name] != recorded[name]:
+            raise UsageError(
+                f"the window has {name} {found[name]}, recorded were {recorded[name]}", where=str(path),
+                why="it was cut or changed since it was complete", hint=hint,
+            )  # fmt: skip
 
 
 def _opened(path: Path, flags: int) -> int:

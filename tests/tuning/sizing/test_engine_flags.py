@@ -31,3 +31,19 @@ def test_a_latent_that_every_rank_holds_costs_as_many_times_unless_one_pool_is_s
 def test_values_are_rounded_up_so_that_the_pages_fit() -> None:
     (flag,) = (f for f in engine_flags(pool_bytes(1, GIB + 1)) if f.flag == "--kv-offloading-size")
     assert flag.value == "1.01"
+
+
+def test_a_value_whose_next_step_up_is_more_than_the_host_has_is_rounded_down_and_says_what_it_holds() -> None:
+    page = 1 << 20
+    most = 20_090_000_000 // page
+    pool = pool_bytes(most, page, n_ranks=8)  # 2.51 GB a rank: 3 GB x 8 are 24 GB
+    (up,) = (f for f in engine_flags(pool) if f.engine == "SGLang")
+    (down,) = (f for f in engine_flags(pool, most_pages=most) if f.engine == "SGLang")
+    assert (up.value, down.value) == ("3", "2")
+    assert down.pages == 2 * 10**9 * 8 // page
+    for flag in engine_flags(pool, most_pages=most):
+        assert flag.pages <= most
+    (none,) = (f for f in engine_flags(pool_bytes(10, page), most_pages=10) if f.engine == "SGLang")
+    assert (none.value, none.pages) == (None, 0)
+    assert "10485760 bytes are less than its least value, 1 GB (1e9)" in (none.reason or "")
+    assert engine_flags(pool_bytes(0, page)) == ()

@@ -130,15 +130,17 @@ def test_a_run_cut_short_is_continued_without_making_its_steps_again(tmp_path: P
             raise KeyboardInterrupt
         return trial(pages)
 
+    first = SizeJournal.begin(tmp_path / "size", {"trace": "t"})
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, try_size=killed)
+        run(tmp_path, try_size=killed, journal=first)
+    first.close()
     path = tmp_path / "size" / "s-0001" / "steps.jsonl"
     path.write_bytes(path.read_bytes() + b'{"kind": "do')  # a line that a kill cut
-    records = read_size_journal(tmp_path / "size")
+    journal, records = SizeJournal.go_on(tmp_path / "size", "s-0001")
     assert (list(records.done), records.cut, records.ended, records.asked) == ([50], 100, None, {"trace": "t"})
     again = run(
         tmp_path, try_size=lambda pages: made.append(pages) or trial(pages), done=records.done,
-        journal=SizeJournal(records.id, records.folder),
+        journal=journal,
     )  # fmt: skip
     assert made == [50, 100, 100, 200]
     assert [step.resumed for step in again.steps] == [True, False, False]

@@ -24,8 +24,8 @@ from hicachectl.runtime.replay.driver import ReplayConfig
 from hicachectl.runtime.replay.workload import TraceFile, open_trace
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.sizing.curve import curve_of
-from hicachectl.tuning.sizing.steps import trial_of
 from hicachectl.tuning.sizing.trial import Trial, try_pool
+from hicachectl.tuning.sizing.trial_record import trial_of
 from hicachectl.tuning.sizing.trial_storage import TrialStorage
 from hicachectl.tuning.sizing.window import Definition, window_of
 
@@ -177,7 +177,7 @@ def test_each_step_learns_its_costs_anew(trace: TraceFile) -> None:
 def test_a_step_on_a_storage_tier_restores_from_it_and_takes_its_waits_off_those_of_the_host(
     trace: TraceFile, tmp_path: Path
 ) -> None:
-    storage = TrialStorage(tmp_path, "l3", 40, 4096)
+    storage = TrialStorage(tmp_path, "l3", "marker", 40, 4096)
     base = replace(BASE, cache=replace(BASE.cache, settle_storage=True))
     found = try_pool(trace, trace.info(), base, 8, root=HostRoot("/"), storage=storage)
     assert found.hit_pages + (found.storage_hit_pages or 0) == 80  # all but the first turn of each chat
