@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hicachectl.tuning.sizing.steps import Climbed
     from hicachectl.tuning.sizing.trial import Trial
 
-__all__ = ["Settled", "last_good", "settle"]
+__all__ = ["Settled", "last_good", "origin_words", "settle"]
 
 _AGAIN = 2
 """How often costs measured anew may move the choice to a size that is tried then."""
@@ -53,6 +53,8 @@ def settle(
     while True:
         of_pool, costs, why = run.costs(prediction, climbed, again)
         if costs is None:
+            if climbed.ended in DONE and climbed.no_restore_pays and run.base.compute.model == run.base.geometry:
+                prediction, climbed = _without_pool(prediction, climbed, journal)
             return Settled(prediction, climbed, of_pool, costs, why)
         prediction = replace(prediction, choice=_choice(run, prediction, climbed, costs))
         missing = missing_sizes([step.pages for step in climbed.steps], prediction.choice.host_pages, prediction.reach)
@@ -86,6 +88,38 @@ def last_good(prediction: Prediction, climbed: Climbed) -> int:
     ):
         return chosen
     return max((pages for pages in held if pages < chosen), default=0)
+
+
+def origin_words(prediction: Prediction, climbed: Climbed, journal_id: str) -> str:
+    """Say where the size in the configuration comes from: measured only where a pool of it was made and held. Pure."""
+    pages, bound = last_good(prediction, climbed), prediction.choice.bound.value
+    if any(step.pages == pages and step.holds for step in climbed.steps):
+        why = bound if pages == prediction.choice.host_pages else f"the last good step, {climbed.ended.value}"
+        return f"measured, tune size {journal_id}: bound by {why}"
+    if pages != prediction.choice.host_pages:
+        return f"tune size {journal_id}: no step held, {climbed.ended.value}"
+    return f"predicted, tune size {journal_id}: bound by {bound}, no pool of this size was made"
+
+
+def _without_pool(prediction: Prediction, climbed: Climbed, journal: SizeJournal) -> tuple[Prediction, Climbed]:
+    """Choose no pool, as the steps restored nothing of what they hit."""
+    from hicachectl.tuning.sizing.plateau import Bound
+    from hicachectl.tuning.sizing.step_rules import Ended, confirmed
+
+    net = {step.pages: step.trial.net_gain_s if step.pages else 0.0 for step in climbed.steps if step.trial is not None}
+    largest = climbed.steps[-1].trial
+    assert largest is not None
+    reason = (
+        f"do not grow the pool: of {largest.host_hit_pages} pages that the pool of {largest.host_pages} hit none was restored, "
+        f"computing was cheaper each time; net gain {largest.net_gain_s:.3g} s"
+    )
+    choice = replace(
+        prediction.choice, host_pages=0, bound=Bound.NO_RESTORE, reason=reason, rate=prediction.choice.device_rate
+    )
+    ended = confirmed(net, 0, prediction.reach, slack=0.0, if_so=Ended.NET_CONFIRMED)
+    if ended is not climbed.ended:
+        journal.append("end", ended=ended.value)
+    return replace(prediction, choice=choice), replace(climbed, ended=ended)
 
 
 def _choice(run: Sizing, prediction: Prediction, climbed: Climbed, costs: Costs) -> Choice:

@@ -51,6 +51,11 @@ def size_findings(prediction: Prediction, climbed: Climbed) -> list[Diagnostic]:
             text = f"the step of {step.pages} pages failed: {step.reason}"
         elif not step.trial.is_resident:
             text = f"of the pool of {step.pages} pages only a part was resident"
+        elif step.trial.failures:
+            failed = ", ".join(f"{n} {name}" for name, n in sorted(step.trial.failures.items()))
+            text = f"copies of the step of {step.pages} pages failed: {failed}"
+        elif step.trial.dropped_pages and step.exact:
+            text = f"the step of {step.pages} pages dropped {step.trial.dropped_pages} pages: the pool had no room for them"
         elif not step.holds:
             named = step.assumption or "none of the known assumptions is broken"
             text = f"the step of {step.pages} pages hit {step.trial.hit_pages} pages, predicted {step.predicted_hits}: {named}"
@@ -67,6 +72,7 @@ def size_findings(prediction: Prediction, climbed: Climbed) -> list[Diagnostic]:
             else "look at failures and dropped pages of that step"
         )
         found.append(Diagnostic("HC-SIZE-STEP", Severity.WARN, text, subject="steps", hint=hint))
+    found += _about_choice(prediction, climbed)
     if climbed.ended is Ended.TIME:
         found.append(
             Diagnostic(
@@ -75,3 +81,43 @@ def size_findings(prediction: Prediction, climbed: Climbed) -> list[Diagnostic]:
             )
         )  # fmt: skip
     return found
+
+
+def _about_choice(prediction: Prediction, climbed: Climbed) -> list[Diagnostic]:
+    """Say that no restore pays, and why the steps do not confirm the size."""
+    from hicachectl.tuning.sizing.step_rules import Ended
+
+    found = []
+    if climbed.no_restore_pays:
+        found.append(
+            Diagnostic(
+                "HC-SIZE-NO-RESTORE", Severity.WARN, "the pools of the steps hit pages and restored none: computing was cheaper each time",
+                subject="steps", hint="look at data.steps[].trial.net_gain_s, and name the model whose prefill it is (run.compute.model)",
+            )
+        )  # fmt: skip
+    if climbed.ended in (Ended.NOT_CONFIRMED, Ended.NO_ROOM):
+        hint = (
+            "free memory or raise --max-bytes, or take the size as what the memory allows"
+            if climbed.ended is Ended.NO_ROOM
+            else "hicachectl tune size --steps auto tries what it takes"
+        )
+        text = f"the size of {prediction.choice.host_pages} pages is not confirmed: {_why_not(prediction, climbed)}"
+        found.append(Diagnostic("HC-SIZE-UNCONFIRMED", Severity.WARN, text, subject="choice", hint=hint))
+    return found
+
+
+def _why_not(prediction: Prediction, climbed: Climbed) -> str:
+    """What is missing between the steps and a confirmed size. Pure."""
+    from hicachectl.tuning.sizing.step_rules import Ended
+
+    chosen, reach = prediction.choice.host_pages, prediction.reach
+    tried = [step.pages for step in climbed.steps]
+    if climbed.ended is Ended.NO_ROOM:
+        return f"a pool of {reach.above(chosen)} pages would tell, the memory holds {reach.most_pages}"
+    if chosen not in tried:
+        return "no pool of that size was made"
+    if max(tried) < reach.above(chosen):
+        return f"no pool of {reach.above(chosen)} pages or more was made"
+    if chosen and not any(reach.is_below(pages, chosen) for pages in tried):
+        return "no smaller pool was made"
+    return "a larger pool gains more than the slack"

@@ -260,16 +260,14 @@ class Sizing:
 
     def write_config(self, path: Path, prediction: Prediction, climbed: Climbed, journal_id: str) -> None:
         """Write the settings of the run that reproduces the chosen step."""
-        from hicachectl.size_choice import last_good
+        from hicachectl.size_choice import last_good, origin_words
         from hicachectl.size_config import config_text, write_config
 
         choice = prediction.choice
-        pages = last_good(prediction, climbed)
-        bound = choice.bound.value if pages == choice.host_pages else f"the last good step, {climbed.ended.value}"
         run = self.effective.run
         changed: dict[str, tuple[object, str]] = {
-            "run.host_slots": (pages, f"measured, tune size {journal_id}: bound by {bound}"),
-            "run.device_slots": (self.device_pages, "measured, L1 that the size was found with"),
+            "run.host_slots": (last_good(prediction, climbed), origin_words(prediction, climbed, journal_id)),
+            "run.device_slots": (self.device_pages, "L1 that the size was found with"),
             "run.storage_path": (None, f"tune size {journal_id} leaves the storage tier to you"),
         }
         if run.trace is not None:

@@ -75,7 +75,10 @@ def draw_size(screen: Screen, data: dict[str, Any], *, explain: bool = False) ->
     if data["flags"]:
         screen.table(flags_table(data), indent=" ")
     pages = data["config_host_pages"]
-    instead = "" if pages == choice["pages"] else f" with {format_count(pages)} pages, the last good step"
+    last_good = (
+        f" with {format_count(pages)} pages, the last good step" if pages else " without a host pool, as no step held"
+    )
+    instead = "" if pages == choice["pages"] else last_good
     config = data["config"]
     screen.paragraph(
         "CONFIG  ",

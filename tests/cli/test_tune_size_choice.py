@@ -170,3 +170,76 @@ def test_steps_that_an_end_left_out_are_still_those_that_were_made() -> None:
     found = settled(run_, made(0, 120, 240, 480))
     assert [one.pages for one in found.climbed.steps] == [0, 120, 240, 480]
     assert found.climbed.ended is Ended.TIME
+
+
+@pytest.fixture
+def never_restoring(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each step report what it would where computing was always cheaper."""
+    from hicachectl.tuning.sizing import pool_trials
+
+    real = pool_trials.try_pool
+
+    def tried(*given_: Any, **options: Any) -> Any:
+        found = real(*given_, **options)
+        return replace(found, restored_pages=0, restore_s_per_token=None, net_gain_s=-0.5 if found.host_pages else 0.0)
+
+    monkeypatch.setattr(pool_trials, "try_pool", tried)
+
+
+@pytest.mark.usefixtures("never_restoring")
+def test_a_pool_is_not_grown_for_hits_that_are_never_restored() -> None:
+    Path("compute.yaml").write_text(
+        "run:\n  compute:\n    a_s: 0.001\n    b_s: 0.001\n    c_s: 0.0\n    model: tiny-4k\n    hardware: made up\n"
+    )
+    ran = run("--trace", "chats.jsonl", "--config", "compute.yaml")
+    data = ran.json["data"]
+    assert (data["choice"]["pages"], data["choice"]["bound"]) == (0, "no restore pays")
+    assert "none was restored" in data["choice"]["reason"]
+    assert (ran.code, data["ended"], data["config_host_pages"]) == (0, "net gain confirmed", 0)
+    assert [found["code"] for found in ran.json["diagnostics"]] == ["HC-SIZE-NO-RESTORE"]
+
+
+@pytest.mark.usefixtures("never_restoring")
+def test_restores_that_another_models_prefill_makes_dear_are_a_warning_alone() -> None:
+    ran = run("--trace", "chats.jsonl")
+    assert ran.json["data"]["choice"]["pages"] == 240
+    assert [found["code"] for found in ran.json["diagnostics"]] == ["HC-SIZE-NO-RESTORE"]
+
+
+def test_a_size_that_is_not_confirmed_is_a_warning_that_says_what_is_missing() -> None:
+    for asked, missing in (
+        (("--steps", "100,200"), "no pool of that size was made"),
+        (("--steps", "120,240"), "no pool of 241 pages or more was made"),
+        (("--steps", "240,480"), "no smaller pool was made"),
+        (("--max-bytes", "600KiB"), "the memory holds 150"),
+    ):
+        ran = run("--trace", "chats.jsonl", "--force", *asked)
+        assert (ran.code, ran.json["status"]) == (0, "findings")
+        (found,) = ran.json["diagnostics"]
+        assert (found["code"], found["severity"]) == ("HC-SIZE-UNCONFIRMED", "warn")
+        assert missing in found["message"]
+    assert run("--trace", "chats.jsonl", "--force").json["diagnostics"] == []
+
+
+def test_the_configuration_calls_a_size_measured_only_where_a_pool_of_it_was_made() -> None:
+    def written(*asked: str) -> str:
+        run("--trace", "chats.jsonl", "--force", "--write", "own.yaml", "--no-waterfall", *asked)
+        return next(line for line in Path("own.yaml").read_text().splitlines() if "host_slots" in line)
+
+    assert "240  # measured, tune size s-0001: bound by plateau" in written()
+    for asked in (("--steps", "none"), ("--steps", "100,200")):
+        assert "240  # predicted, tune size" in written(*asked)
+    assert "0  # tune size s-0004: no step held, time budget" in written("--time-budget", "0")
+
+
+def test_failed_copies_and_dropped_pages_make_a_step_differ_and_are_named() -> None:
+    from hicachectl.size_findings import size_findings
+
+    for changed, named in (({"failures": {"io": 3}}, "failed: 3 io"), ({"dropped_pages": 7}, "dropped 7 pages")):
+        broken = replace(step(240), trial=made_trial(240, **changed))
+        assert not broken.holds
+        found = size_findings(predicted(240), Climbed((step(0), step(120), broken), Ended.UNSTABLE))
+        assert named in found[0].message
+        assert found[0].code == "HC-SIZE-STEP"
+    small = replace(step(240), trial=made_trial(240, dropped_pages=7), exact=False, assumption="they overlap in part")
+    assert small.holds

@@ -49,6 +49,7 @@ def tiers() -> Any:
         "storage_pages": None, "bounce_pages": 96, "least_pages": 342,
     }  # fmt: skip
     data |= {"device_pages_held_by_running": 104, "config_host_pages": 49_950, "costs_reason": None}
+    data["ended"] = "not confirmed: no room above"
     data["choice"] |= {
         "pages": 49_950, "rule": "economics", "bound": "economics", "storage_hit_rate": 0.01, "inclusive_pages": 50_092,
         "served_by_storage_anyway": 0.3282,

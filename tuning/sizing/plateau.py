@@ -34,6 +34,8 @@ class Bound(str, Enum):
     """The plateau still grows with the trace: a lower bound."""
     NO_REUSE = "no reuse"
     """Do not grow the pool."""
+    NO_RESTORE = "no restore pays"
+    """Do not grow the pool: what it hits is computed again, which is cheaper."""
 
 
 class Rule(str, Enum):

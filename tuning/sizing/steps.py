@@ -47,8 +47,11 @@ class Step:
 
     @property
     def holds(self) -> bool:
-        """Whether the step is as predicted and its memory was there. Pure."""
-        if self.trial is None:
+        """Whether the step is as predicted, its memory was there, and no copy failed. Pure.
+
+        Pages that were dropped for want of room break a step that must come out to the page; a pool smaller than L1 drops some.
+        """
+        if self.trial is None or self.trial.failures or (self.exact and self.trial.dropped_pages):
             return False
         off = self.difference
         return self.trial.is_resident and (off is None or abs(off) <= (0 if self.exact else self.slack_pages))
@@ -60,6 +63,14 @@ class Climbed:
 
     steps: tuple[Step, ...]
     ended: Ended
+
+    @property
+    def no_restore_pays(self) -> bool:
+        """Whether pools hit pages that none of them restored, since computing was cheaper each time. Pure."""
+        pools = [step.trial for step in self.steps if step.pages and step.trial is not None]
+        return any(pool.host_hit_pages for pool in pools) and all(
+            not pool.restored_pages and not pool.failures and pool.net_gain_s <= 0 for pool in pools
+        )
 
 
 def climb(

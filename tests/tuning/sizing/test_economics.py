@@ -84,3 +84,16 @@ def test_exclusive_tiers_count_paying_hits_from_the_end_of_l1() -> None:
     paying = np.maximum(HITS - HITS[10], 0)
     levels = replace(LEVELS, exclusive=True, paying=paying)
     assert saved_s_per_h(levels, COSTS) == pytest.approx(saved_s_per_h(replace(levels, paying=None), COSTS))
+
+
+def test_a_gain_within_its_error_is_told_as_that_and_not_as_no_gain() -> None:
+    dear = replace(COSTS, make_s_per_gib=5.0)  # most of what a pool saves
+    found = choose(LEVELS, GIB, costs=dear, half_interval=0.5)
+    assert (found.host_pages, found.bound) == (0, Bound.ECONOMICS)
+    assert "do not grow the pool: the gain is within its error" in found.reason
+    below = choose(
+        replace(LEVELS, storage_pages=1000), GIB, costs=dear, half_interval=0.5, limits=Limits(longest_pages=7, bounce_pages=4)
+    )  # fmt: skip
+    assert below.host_pages == 11
+    assert "the gain is within its error" in below.reason
+    assert "earns its cost" not in below.reason
