@@ -59,7 +59,10 @@ class LiveSizing(Sizing):
         self._take(collected.path)
         window = self.collected.records.window
         assert window is not None
+        from hicachectl.tuning.sizing.from_record import from_record
+        from hicachectl.tuning.sizing.journal_lines import bad_line
         from hicachectl.tuning.sizing.live_feed import NewRequests
+        from hicachectl.tuning.sizing.size_journal import JOURNAL_FILE
 
         self._new = NewRequests(
             collected.journal.folder / (NEW if collected.records.drift is None else NEWER_NEW), collected.source, collected.numbers, window=self.plan.trace,
@@ -67,7 +70,10 @@ class LiveSizing(Sizing):
         )  # fmt: skip
         recorded = collected.records.drift
         if recorded is not None:
-            self.drift = Drift(**recorded["drift"])
+            try:
+                self.drift = from_record(Drift, recorded["drift"])
+            except ValueError as error:
+                raise bad_line(str(collected.journal.folder / JOURNAL_FILE), f"drift: {error}") from error
 
     def close(self) -> None:
         """Close the file of new requests."""
