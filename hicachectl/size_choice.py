@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -146,8 +146,10 @@ def _further(
     run: Sizing, prediction: Prediction, climbed: Climbed, missing: tuple[int, ...], journal: SizeJournal, time_budget_s: float | None
 ) -> tuple[Prediction, Climbed]:  # fmt: skip
     """Try the missing sizes too. Steps that an end left out are still those that were made."""
+    from hicachectl.tuning.sizing.trial_record import record_of
+
     tried = {step.pages: step for step in climbed.steps}
-    done = {pages: asdict(step.trial) for pages, step in tried.items() if step.trial is not None}
+    done = {pages: record_of(step.trial) for pages, step in tried.items() if step.trial is not None}
     prediction = replace(prediction, sizes=tuple(sorted({*prediction.sizes, *missing})))
     again = run.climb(prediction, journal, done, time_budget_s=time_budget_s)
     settled = run.settled(prediction)

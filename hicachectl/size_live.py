@@ -135,6 +135,7 @@ class LiveSizing(Sizing):
     def _climb(self, prediction: Prediction, journal: SizeJournal, time_budget_s: float | None) -> Climbed:
         from hicachectl.tuning.sizing.live_steps import climb_live, later_traffic, try_live
         from hicachectl.tuning.sizing.prediction import assumption_of
+        from hicachectl.tuning.sizing.trial_record import record_of
 
         window = self.collected.records.window
         assert window is not None
@@ -152,7 +153,7 @@ class LiveSizing(Sizing):
                     assumption=assumption_of(self.base, self.device_pages, pages, exclusive=self.exclusive), root=self.root,
                     progress=lambda recorder: progress.update(before + recorder.n_requests),
                 )  # fmt: skip
-                self._done[pages] = {"trial": asdict(tried.trial), "live": asdict(tried.live), "gain": tried.gain}
+                self._done[pages] = {"trial": record_of(tried.trial), "live": asdict(tried.live), "gain": tried.gain}
                 self.too_long_requests += tried.live.too_long_requests
                 return tried
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_files import bench_document
 from made_trials import made_trial
-from size_calls import run
+from size_calls import run, size
 from small_traces import conversations, write_trace
 
+from hicachectl.bench_data import Costs as BenchCosts
+from hicachectl.bench_data import LineCost, RecomputeLine
+from hicachectl.data_digest import with_digest
 from hicachectl.errors import HostError
 from hicachectl.runtime.memory.host_pool import map_pool
 from hicachectl.size_choice import last_good, settle
@@ -19,6 +24,9 @@ from hicachectl.tuning.sizing.economics import Costs
 from hicachectl.tuning.sizing.prediction import Prediction
 from hicachectl.tuning.sizing.step_rules import Ended
 from hicachectl.tuning.sizing.steps import Climbed, Step
+
+HOT = [*conversations(40, 6, 1), *conversations(25, 6, 4)]
+"""Chats of which some come back often: 150 pages hit those, 240 all."""
 
 pytestmark = pytest.mark.usefixtures("chats_folder")
 
@@ -100,8 +108,8 @@ def sizing(costs: Costs | None, **changed: Any) -> Any:
 
 
 def given(kind: Any, steps: str) -> Any:
-    """Make a sizing as the command does, of chats of which some come back often: 150 pages hit those, 240 all."""
-    write_trace(Path("hot.jsonl"), [*conversations(40, 6, 1), *conversations(25, 6, 4)])
+    """Make a sizing as the command does."""
+    write_trace(Path("hot.jsonl"), HOT)
     from hicachectl.context import Context, GlobalFlags
     from hicachectl.run_plan import effective_config
 
@@ -150,6 +158,21 @@ def test_a_choice_of_economics_is_tried_with_what_it_is_compared_with_and_confir
     assert budget_s == 3600.0
     assert found.climbed.ended is Ended.NET_CONFIRMED
     assert run_.seen == [(0, 120, 240, 480), (0, *sizes)]
+
+
+def test_costs_from_files_choose_a_size_that_is_tried_beside_the_steps_made_before() -> None:
+    write_trace(Path("hot.jsonl"), HOT)
+    line = RecomputeLine(1e-9, 3e-8, 0.0, "tiny-4k", "made up")
+    document = bench_document("model", BenchCosts(LineCost(1e-12, 1e-16, 9), recompute=line, make_s_per_gib=3600.0))
+    pages = {"name": "tiny-4k", "page_tokens": 512, "page_bytes": 4096, "dtype": "bf16", "layout": "page_first_direct"}
+    document["data"] = with_digest(document["data"] | {"geometry": pages})
+    Path("costs.json").write_text(json.dumps(document))
+    data = size("--trace", "hot.jsonl", "--costs", "costs.json", "--no-waterfall")
+    assert (data["choice"]["pages"], data["ended"]) == (150, "net gain confirmed")
+    assert [one["pages"] for one in data["steps"]] == [120, 150, 240, 480]
+    assert "150  # measured" in Path("hicache.yaml").read_text()
+    named = size("--trace", "hot.jsonl", "--costs", "costs.json", "--no-waterfall", "--steps", "84,168,336", "--force")
+    assert (named["choice"]["pages"], named["ended"]) == (150, "steps done, plateau not confirmed")
 
 
 @pytest.mark.parametrize("ended", [Ended.TIME, Ended.FAILED, Ended.UNSTABLE])
