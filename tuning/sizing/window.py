@@ -58,7 +58,7 @@ class Window:
     def sha256(self) -> str:
         """Return the digest of the arrays: the same one for the same requests, whatever their ids were called. Pure."""
         digest = hashlib.sha256(f"{self.block_tokens} {self.n_distinct}".encode())
-        for array in (self.ids, self.starts, self.last_tokens, self.session):
+        for array in (_by_appearance(self.ids), self.starts, self.last_tokens, _by_appearance(self.session)):
             digest.update(f" {len(array)} ".encode())
             digest.update(np.ascontiguousarray(array, dtype="<i8").data)
         return digest.hexdigest()
@@ -95,6 +95,19 @@ class Window:
             self.block_tokens,
             self.n_distinct,
         )
+
+
+def _by_appearance(numbers: Counts | Ids) -> Counts:
+    """Renumber by where each number comes first. Pure."""
+    size = int(numbers.max(initial=-1)) + 1
+    first = np.full(size, len(numbers), np.int64)
+    first[numbers[::-1]] = np.arange(
+        len(numbers) - 1, -1, -1
+    )  # of those that are equal the last assigned stays: the first one
+    rank = np.empty(size, np.int64)
+    rank[np.argsort(first, kind="stable")] = np.arange(size)
+    found: Counts = rank[numbers]
+    return found
 
 
 _CHUNK = 1 << 20
