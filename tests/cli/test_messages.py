@@ -15,7 +15,7 @@ from cli_runner import call
         (("run", "--page-tokens", "48"), "next: use 32 or 64"),
         (
             ("bench", "model", "--geometry", "tiny-4k", "--prefill-file", "none.csv"),
-            "next: name a file with a row a prefill",
+            "next: name a CSV or JSON file of (tokens, seconds)",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
