@@ -38,7 +38,7 @@ def links() -> dict[str, Any]:
 
         def speed(flow: FakeFlow, batch: list[FakeFlow]) -> float:
             writers = [one for one in batch if not one.up]
-            slow = 4 if not flow.up and len(writers) > 1 else 2.5 if flow.node == 0 else 1
+            slow = 4.1 if not flow.up and len(writers) > 1 else 2.5 if flow.node == 0 else 1
             return host.fair(flow, batch) / slow * (0.3 if flow.size_bytes < 16 * MIB else 1)
 
         return drawn(host.link(ask("U2", nodes=(0, 5), sizes=(MIB, 256 * MIB)), speed, unbound=(0,)))
