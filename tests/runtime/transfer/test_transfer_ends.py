@@ -499,6 +499,7 @@ def test_whatever_becomes_of_a_transfer_its_mark_is_used_again() -> None:
     backend = NoRoom(CudaRuntime(cuda.library), cuda)
     with on_cuda(cuda, backend) as engine:
         assert engine.load(some(1), some(1)).wait(LONG_S)
+        assert engine.backup(some(), some()).wait(LONG_S)  # both threads have begun, and made their own events
         before = n_events
         for _ in range(5):
             assert engine.load(some(), some()).wait(LONG_S)
