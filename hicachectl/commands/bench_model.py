@@ -118,7 +118,7 @@ def model(
     }  # fmt: skip
     result = bench_result(
         "model", setting_of(on, method_of(found), rounds), measures, costs, model_details(probe, modelled, told, why),
-        diagnostics=findings, exit_code=code, reasons={**model_reasons(probe, modelled), **no_costs},
+        diagnostics=findings, exit_code=code, reasons={**model_reasons(modelled), **no_costs},
     )  # fmt: skip
     cli.emit(result, render=lambda screen, data: draw_model(screen, data))
 
