@@ -159,7 +159,7 @@ def _replay(cli: Context, effective: Effective, plan: RunPlan, command_line: str
     from hicachectl.render.run_report import render_report
     from hicachectl.runtime.metrics import Metrics
     from hicachectl.runtime.replay.driver import PageMismatch, Stop
-    from hicachectl.runtime.replay.report import make_report
+    from hicachectl.runtime.replay.report import make_report, with_close
 
     run = effective.run
     wrong: HicacheError | None = None
@@ -176,6 +176,7 @@ def _replay(cli: Context, effective: Effective, plan: RunPlan, command_line: str
             except Vanished as error:
                 wrong, stop = error, Stop.DEVICE_LOST
         report = make_report(replay, stop)
+    report = with_close(report, replay)
     unwritten: HicacheError | None = None
     if run.report is not None:
         try:
@@ -238,7 +239,7 @@ def _memory_findings(report: ReplayReport) -> list[Diagnostic]:
             hint="see HOST MEMORY of the report; hicachectl explain HC-POOL-MEMORY",
         )
         for step in memory.steps
-        if step.name in ("bind", "register") and step.state in ("refused", "partly")
+        if step.name in ("bind", "register", "unregister") and step.state in ("refused", "partly")
     ]
 
 

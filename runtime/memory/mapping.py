@@ -96,9 +96,8 @@ class Mapping:
         self._live.drop(self._registration)
         if refused:
             reason = "; ".join(map(str, refused))
-            step = Step(
-                "unregister", StepState.REFUSED, "not taken back: the memory stays until the process ends", reason
-            )
+            text = "not taken back: the memory stays until the process ends"
+            step = Step("unregister", StepState.REFUSED, text, reason, asked="all of it taken back")
             self.report = replace(self.report, steps=(*self.report.steps, step))
         return refused
 

@@ -17,7 +17,7 @@ many times as long as that model has more bytes a token, at the rates measured h
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,7 @@ __all__ = [
     "Window",
     "gain_at_model_size",
     "make_report",
+    "with_close",
 ]
 
 
@@ -367,6 +368,13 @@ def make_report(replay: Replay, stop: Stop, *, n_windows: int = 60) -> ReplayRep
         windows=_windows(recorder, geometry.page_tokens, n_windows),
         reuse=recorder.reuse.histogram(replay.device_slots, config.host_slots),
     )
+
+
+def with_close(report: ReplayReport, replay: Replay) -> ReplayReport:
+    """Return the report of a replay that is closed by now, with what its driver refused at that: a step `unregister`. Pure."""
+    if replay.host_pool is None:
+        return report
+    return replace(report, pools=replace(report.pools, host_memory=host_memory_of(replay.host_pool.report)))
 
 
 def _rates(recorder: Recorder, first: int, page_tokens: int) -> HitRates:

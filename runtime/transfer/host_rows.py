@@ -29,6 +29,7 @@ __all__ = ["Edges", "HostRows", "StagingSteps", "clearly_scattered", "edges_of",
 _PIECES_A_2D_COPY = 12
 # Of so many pages the first few are looked at before all of them: the link is idle meanwhile.
 _MANY_PAGES, _LOOKED_AT = 64, 16
+# Up to so many pieces a call are worked out without numpy (`_move_few`); a step of staging with rows of 1 MiB has 64.
 _FEW_PIECES = 144
 # The pitch of a 2-D copy is at most this (cudaDeviceProp::memPitch, NVIDIA CUDA Runtime API).
 _MOST_PITCH = 2**31 - 1

@@ -19,9 +19,10 @@ class StagingOptions:
     The programs are those of `uva`: 16 saturate host to device and 4 device to host on one H200, more only take
     multiprocessors from compute (docs/facts.md#h200-uva); `scatter_programs` bounds those of staging, one a multiprocessor
     of an H200 by default, and `beside_programs` those of steps that nobody waits for: on few multiprocessors they take less
-    from compute, and are still done long before the next step has come. The link starts when the first call of a transfer returns: it has at most `first_pieces`,
-    the next twice as many, and so on. `least_group_bytes`: layer groups smaller than this are joined. Kernels read up to `few_slots` slots
-    from registered host memory: a copy of their own would cost more.
+    from compute, and are still done long before the next step has come. The link starts when the first call of a load
+    returns: it has at most `first_pieces` pieces, the second as many, the third twice as many, and so on. Layer groups smaller
+    than `least_group_bytes` take layers from the next. Kernels read up to `few_slots` slots from registered host memory: a
+    copy of their own would cost more.
     Raises UsageError.
     """
 

@@ -36,8 +36,8 @@ class StagingBuffer:
 class Staging:
     """The buffers of a direction. `allocate` makes device memory of so many bytes and raises torch.OutOfMemoryError.
 
-    When the device has no room for `buffer_bytes`, they are halved down to `least_bytes`, in whole words; `reason` then says so. Both are whole words. Raises
-    CapacityError below that.
+    `buffer_bytes` and `least_bytes` are whole words. When the device has no room for the first, they are halved, to whole
+    words, down to the second; `reason` then says so. Raises CapacityError below that.
     """
 
     def __init__(
@@ -106,7 +106,10 @@ class SlotTable:
         return cls(allocate_pinned(n_bytes).view(torch.int32), allocate(n_bytes, device).view(torch.int32), read)
 
     def put(self, slots: Slots, copy: Callable[[int, int, int, int], None], stream: int, *, few: int) -> torch.Tensor:
-        """Write `slots` and return the tensor to look them up in: up to `few` of them stay in registered host memory. May wait for a kernel of the transfer before."""
+        """Write `slots` and return the tensor to look them up in: up to `few` of them stay in registered host memory.
+
+        May wait for a kernel of the transfer before.
+        """
         pinned = self.write(slots)
         return pinned if slots.size <= few else self.upload(int(slots.size), copy, stream)
 
@@ -124,11 +127,13 @@ class SlotTable:
         copy(self._to, self._fro, n * np.dtype(np.int32).itemsize, stream)
         return self._on_device
 
-    def send(self, n: int, mover: Mover, stream: int) -> torch.Tensor:
-        """Have a kernel on `stream` copy the first `n` slots written to the device, and return them there.
+    def bring(self, n: int, mover: Mover, copy: Callable[[int, int, int, int], None], stream: int) -> torch.Tensor:
+        """Bring the first `n` slots written to the device in the order of `stream`, and return them there.
 
-        It does not stand in line for a copy engine. `mover` reads host memory.
+        By a kernel where `mover` reads host memory: that does not stand in line for a copy engine.
         """
+        if not mover.reads_host:
+            return self.upload(n, copy, stream)
         near, far = (Side(words, 0, 1, 0, 0) for words in (self._on_device, self._pinned))
         mover.move(far, near, row_bytes=4, first_page=0, n_pages=n, n_planes=1, n_tokens=1, stream=stream)
         return self._on_device
@@ -136,7 +141,7 @@ class SlotTable:
     def first(self, mover: Mover, copy: Callable[[int, int, int, int], None], stream: int) -> torch.Tensor:
         """Bring slot 0 to the device as the slots of transfers will be brought there, and return it: before there is one."""
         self.write(np.zeros(1, dtype=np.int32))
-        return self.send(1, mover, stream) if mover.reads_host else self.upload(1, copy, stream)
+        return self.bring(1, mover, copy, stream)
 
     def release(self, stream: Any) -> None:
         """Note that everything that reads the slots is on `stream`."""

@@ -118,11 +118,7 @@ class StridedWork:
         if self._written is None:
             self._written = lane.table.write(self._device_slots)
         if self._uploaded is None and n > lane.few_slots:
-            stream = self._kernels.cuda_stream
-            if lane.mover.reads_host:
-                self._uploaded = lane.table.send(n, lane.mover, stream)
-            else:
-                self._uploaded = lane.table.upload(n, lane.runtime.copy, stream)
+            self._uploaded = lane.table.bring(n, lane.mover, lane.runtime.copy, self._kernels.cuda_stream)
 
     def _slots_of(self, step: Step) -> torch.Tensor:
         """Return where the kernel of a step looks the device slots up."""
@@ -138,9 +134,13 @@ class StridedWork:
         return found
 
     def _waited_for(self, step: Step) -> bool:
-        """Say whether something waits for the kernel of a step: compute for the first layers of a load, whoever asked for it
-        for the last, the link for the first gathers of a backup."""
-        return step.planes.start == 0 or step in self.steps[-2:] if self._lane.up else step in self.steps[:2]
+        """Say whether something waits for the kernel of a step.
+
+        Compute waits for the first layers of a load, whoever asked for it for its end, the link for a backup's first gathers.
+        """
+        if self._lane.up:
+            return step.planes.start == 0 or step in self.steps[-2:]
+        return step in self.steps[:2]
 
     def _move(self, step: Step, staging: torch.Tensor) -> None:
         lane, host = self._lane, self._lane.host_pool.map

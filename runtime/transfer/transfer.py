@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from operator import add
 from os import sched_yield
 from threading import Condition, Lock
+from typing import Any
 
 from hicachectl.runtime.memory.slots import Slots
 from hicachectl.runtime.transfer.backends import Direction
@@ -188,11 +190,8 @@ class Transfer:
             self._done = True
 
 
-_Sums = tuple[int, int, int, int, int, int, int, float, float, float, int]
-
-
 class Totals:
-    """What `DirectionCounters` are made of: sums that are replaced as one, so that a reader has all of a transfer or nothing.
+    """The fields of `DirectionCounters` in their order: sums that are replaced as one, so that a reader has all of a transfer or nothing.
 
     Added to by one thread at a time, in little time: the end of a transfer waits.
     """
@@ -200,28 +199,29 @@ class Totals:
     __slots__ = ("_state",)
 
     def __init__(self) -> None:
-        self._state: tuple[Transfer | None, _Sums] = (None, (0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0))
+        self._state: tuple[Transfer | None, tuple[Any, ...]] = (None, astuple(DirectionCounters()))
 
     def add(self, transfer: Transfer, error: Exception | None) -> None:
         """Count a transfer that ends; one that was counted last is not counted again."""
-        last, (n, failures, failed, pages, n_bytes, submissions, segments, wall, queued, submit, late) = self._state
+        last, sums = self._state
         if last is transfer:
             return
-        sums: _Sums
         if error is not None:
-            sums = (n + 1, failures + 1, failed + transfer.n_pages, pages, n_bytes, submissions, segments, wall, queued, submit, late)  # fmt: skip
-        else:
-            sums = (
-                n + 1, failures, failed, pages + transfer.n_pages, n_bytes + transfer.n_bytes,
-                submissions + transfer.n_submissions, segments + transfer.n_segments, wall + transfer.wall_s,
-                queued + transfer.queued_s, submit + transfer.submit_s, late,
-            )  # fmt: skip
-        self._state = (transfer, sums)
+            self._state = (transfer, _sum(sums, (1, 1, transfer.n_pages)))
+            return
+        moved = (transfer.n_pages, transfer.n_bytes, transfer.n_submissions, transfer.n_segments)
+        took = (transfer.wall_s, transfer.queued_s, transfer.submit_s)
+        self._state = (transfer, _sum(sums, (1, 0, 0, *moved, *took)))
 
     def add_late_failure(self) -> None:
         """Count what failed behind the end of the last transfer."""
         last, sums = self._state
-        self._state = (last, (*sums[:-1], sums[-1] + 1))
+        self._state = (last, _sum(sums, (*[0] * (len(sums) - 1), 1)))
 
     def counters(self) -> DirectionCounters:
         return DirectionCounters(*self._state[1])
+
+
+def _sum(sums: tuple[Any, ...], more: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Add to the first of some sums; the others stay."""
+    return (*map(add, sums, more), *sums[len(more) :])

@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 import torch
+from fake_memory import FakeDriver
 from fakes.cuda_runtime import LOST, FakeCuda, QueuedMover
 from run_calls import conversation_trace, counts, replay, run
 
 from hicachectl.runtime.layout import Backend
 from hicachectl.runtime.memory.faults import Fault, FaultyRegistrar
 from hicachectl.runtime.memory.live import LIVE
-from hicachectl.runtime.memory.register import NoRegistrar
+from hicachectl.runtime.memory.register import NoRegistrar, Refusal
 from hicachectl.runtime.replay import driver
 from hicachectl.runtime.transfer.backends import CopyBackend
 from hicachectl.runtime.transfer.cuda_runtime import CudaRuntime
@@ -141,6 +142,24 @@ def test_a_refused_registration_is_a_finding_and_the_run_goes_on_with_the_same_h
     )
     assert MODES[fault] in next(d["message"] for d in ran.json["diagnostics"] if d["code"] == "HC-POOL-MEMORY")
     assert counts(data) == expected
+
+
+def test_memory_that_the_driver_does_not_take_back_at_the_end_is_a_step_and_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no = Refusal("cuMemHostUnregister", 1, "INVALID_VALUE", "words of the driver")
+    monkeypatch.setattr(
+        driver, "registrar_for", lambda *_: FakeDriver(lambda call, n: no if call == "unregister" else None)
+    )
+    ran = run("--trace", conversation_trace(tmp_path), "--report", "out.html")
+    assert (ran.code, ran.json["status"]) == (0, "findings")
+    step = ran.json["data"]["pools"]["host_memory"]["steps"][-1]
+    assert (step["name"], step["state"], step["reason"]) == ("unregister", "refused", str(no))
+    (finding,) = [d for d in ran.json["diagnostics"] if d["code"] == "HC-POOL-MEMORY"]
+    assert finding["subject"] == "host_memory.unregister"
+    assert "asked all of it taken back, not taken back" in finding["message"]
+    assert str(no) in finding["message"]
+    assert "words of the driver" in Path("out.html").read_text()
 
 
 @pytest.mark.parametrize("fault", MODES)
