@@ -122,9 +122,10 @@ def remove_if_abandoned(temp: str) -> bool:
 def lock_abandoned(path: str) -> int | None:
     """Lock a file that no living process holds and return its descriptor, for the caller to close; None while one does.
 
-    Raises OSError when it cannot be opened or locked, FileNotFoundError among them.
+    It is opened for writing, without which NFS gives no exclusive lock (flock(2)). Raises OSError when it cannot be opened or
+    locked, FileNotFoundError among them.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
