@@ -17,8 +17,9 @@ from _bench import Row, arguments, report, timed
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from hosts.builder import Bus, Function, HostSpec, build_root
+from hosts.builder import build_root
 from hosts.shapes import describe
+from hosts.spec import Bus, Function, HostSpec
 
 from hicachectl.tuning.findings import judge
 from hicachectl.tuning.host.flatten import flatten

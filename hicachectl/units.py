@@ -16,6 +16,7 @@ __all__ = [
     "KIB",
     "MIB",
     "TIB",
+    "counted",
     "format_bytes",
     "format_count",
     "format_rate",
@@ -143,6 +144,16 @@ def format_seconds(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def counted(n: int | str, what: str) -> str:
+    """Say how many of something there are, in words; text stands for a number that is not known. Pure.
+
+    >>> counted(1, "fact"), counted(0, "fact"), counted(1200, "fact"), counted("?", "node")
+    ('1 fact', '0 facts', '1,200 facts', '? nodes')
+    """
+    number = n if isinstance(n, str) else f"{n:,}"
+    return f"{number} {what}{'' if n == 1 else 's'}"
 
 
 def format_count(n: int) -> str:

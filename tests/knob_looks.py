@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hosts.builder import GIB, HostSpec, NodeSpec, build_root, distances
+from hosts.builder import build_root
+from hosts.spec import GIB, HostSpec, NodeSpec, distances
 
 from hicachectl.tuning.access import read_doors, read_target
 from hicachectl.tuning.choices import Choice, Choices

@@ -11,8 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hosts.builder import Function, HostSpec, build_root, write_shape
+from hosts.builder import build_root, write_shape
 from hosts.shapes import describe
+from hosts.spec import Function, HostSpec
 
 from hicachectl.tuning.access import read_doors, read_target
 from hicachectl.tuning.choices import Choice, Choices

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fakes.kernel import FakeKernel, FakeRoot
-from hosts.builder import GIB, Bus, Function, HostSpec, NodeSpec, Pcie, build_root, link
+from hosts.builder import build_root
+from hosts.config_space import Pcie
+from hosts.spec import GIB, Bus, Function, HostSpec, NodeSpec, link
 
 from hicachectl.tuning.choices import Choice, Choices
 from hicachectl.tuning.host.model import Machine, SlotKind

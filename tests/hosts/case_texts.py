@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hosts.builder import GIB, Bus, Function, HostSpec, NodeSpec, Pcie, cpus_of, link
+from hosts.config_space import Pcie
+from hosts.spec import GIB, Bus, Function, HostSpec, NodeSpec, cpus_of, link
 
 __all__ = [
     "Numactl", "TopoTable", "body", "card", "host_of_table", "nodes_of_affinity", "numactl_nodes", "port", "read_lspci_tree",

@@ -11,19 +11,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from hosts.builder import (
-    CAPABILITIES,
-    GIB,
-    Bus,
-    Function,
-    HostSpec,
-    LinkText,
-    NodeSpec,
-    Pcie,
-    build_root,
-    distances,
-    link,
-)
+from hosts.builder import build_root
+from hosts.config_space import Pcie
+from hosts.spec import CAPABILITIES, GIB, Bus, Function, HostSpec, LinkText, NodeSpec, distances, link
 
 __all__ = ["SHAPES", "describe"]
 

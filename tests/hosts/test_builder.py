@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hosts.builder import GIB, cpus_of, write_shape
+from hosts.builder import write_shape
 from hosts.config_space import PCIE_AT, Pcie, config_bytes
 from hosts.shapes import SHAPES, describe
+from hosts.spec import GIB, cpus_of
 
 
 @pytest.mark.parametrize("name", SHAPES)

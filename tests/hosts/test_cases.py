@@ -14,7 +14,7 @@ from hicachectl.tuning.host.model import Machine, PciDevice, SlotKind
 from hicachectl.tuning.host.read import read_machine
 from hicachectl.tuning.host.root import HostRoot
 from hicachectl.tuning.host.uplinks import link_bytes_per_s
-from hosts.builder import GIB, Bus, Function, HostSpec, NodeSpec, build_root, distances
+from hosts.builder import build_root
 from hosts.case_texts import (
     TopoTable,
     body,
@@ -26,6 +26,7 @@ from hosts.case_texts import (
     read_numactl,
     read_topo_table,
 )
+from hosts.spec import GIB, Bus, Function, HostSpec, NodeSpec, distances
 
 pytestmark = pytest.mark.shared
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fakes.kernel import Temper
-from hosts.builder import HostSpec
+from hosts.spec import HostSpec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tuned_host import CARDS, KNOBS, WANTED, TunedHost, choose, make_host, small_spec

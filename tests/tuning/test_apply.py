@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from fakes.kernel import Temper
-from hosts.builder import CAPABILITIES
+from hosts.spec import CAPABILITIES
 from tuned_host import (
     CARDS,
     IDO,

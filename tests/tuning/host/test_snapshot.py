@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 import zstandard
-from hosts.builder import Function, build_root, functions_changed, write_shape
+from hosts.builder import build_root, write_shape
 from hosts.shapes import SHAPES, describe
+from hosts.spec import Function, functions_changed
 
 from hicachectl.errors import UsageError
 from hicachectl.tuning.host.archive import Bounds, MemoryRoot

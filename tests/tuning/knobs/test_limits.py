@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hosts.builder import CAPABILITIES, GIB, HostSpec, NodeSpec
+from hosts.spec import CAPABILITIES, GIB, HostSpec, NodeSpec
 from knob_looks import items, look, one, small, wants
 
 from hicachectl.tuning.item import Item, ItemKind

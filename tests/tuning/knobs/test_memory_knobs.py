@@ -6,9 +6,9 @@ import copy
 from pathlib import Path
 
 import pytest
-from hosts.builder import HostSpec
 from hosts.machines import change, machine
 from hosts.shapes import describe
+from hosts.spec import HostSpec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from knob_looks import DEFAULTS, THP, items, look, seen, small, wants

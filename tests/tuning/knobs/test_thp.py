@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hosts.builder import GIB, HostSpec, NodeSpec
+from hosts.spec import GIB, HostSpec, NodeSpec
 from knob_looks import THP, items, look, one, small, wants
 
 from hicachectl.tuning.item import Item, ItemKind

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hosts.builder import HostSpec
+from hosts.spec import HostSpec
 from knob_looks import items, look, one, small, wants
 
 from hicachectl.tuning.item import ItemKind
