@@ -16,7 +16,8 @@ import ctypes
 import errno
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 __all__ = [
     "MADV_DONTFORK",
@@ -28,6 +29,7 @@ __all__ = [
     "as_long",
     "node_mask",
     "nodes_in_mask",
+    "refused_as",
     "syscall_number",
     "why",
 ]
@@ -97,12 +99,11 @@ class LinuxCalls:
         """Read zeros into the range: a page the kernel cannot give ends the read with EFAULT, where a store would raise SIGBUS."""
         zeros = os.open("/dev/zero", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            done = 0
-            while done < n_bytes:
-                part = (ctypes.c_char * (n_bytes - done)).from_address(address + done)
-                done += os.readv(zeros, [part])
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, "touch") from error
+            with refused_as("touch"):
+                done = 0
+                while done < n_bytes:
+                    part = (ctypes.c_char * (n_bytes - done)).from_address(address + done)
+                    done += os.readv(zeros, [part])
         finally:
             os.close(zeros)
 
@@ -135,26 +136,21 @@ class LinuxCalls:
 
     def shared_memory(self, n_bytes: int) -> int:
         """memfd_create(2)."""
-        try:
+        with refused_as("memfd_create"):
             return as_long(os.memfd_create("hicachectl", os.MFD_CLOEXEC), n_bytes)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, "memfd_create") from error
 
     def nameless_file(self, folder: str, n_bytes: int) -> int:
         """open(2) with O_TMPFILE: there is no moment at which a name could be left behind."""
         flags = os.O_TMPFILE | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
-        try:
+        with refused_as(f"open {folder}"):
             fd = os.open(folder, flags, 0o600)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, f"open {folder}") from error
-        try:
+        with refused_as(f"ftruncate in {folder}"):
             return as_long(fd, n_bytes)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, f"ftruncate {folder}") from error
 
     def free_bytes(self, at: int | str) -> int:
         """statvfs(3)."""
-        found = os.statvfs(at)
+        with refused_as("statvfs" if isinstance(at, int) else f"statvfs {at}"):
+            found = os.statvfs(at)
         return found.f_bavail * found.f_frsize
 
     def close(self, fd: int) -> None:
@@ -213,6 +209,15 @@ def why(error: OSError) -> str:
     """Return a refused call for people: "mbind: EPERM (Operation not permitted)". Pure."""
     code = errno.errorcode.get(error.errno or 0, str(error.errno))
     return f"{error.filename or 'a call'}: {code} ({error.strerror})"
+
+
+@contextmanager
+def refused_as(call: str) -> Iterator[None]:
+    """Let an OSError of the block name the call that was refused, whatever Python names in it."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, call) from error
 
 
 def as_long(fd: int, n_bytes: int) -> int:

@@ -7,6 +7,7 @@ screen; screens use the binary ones.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from hicachectl.errors import UsageError
 
@@ -15,12 +16,14 @@ __all__ = [
     "KIB",
     "MIB",
     "TIB",
+    "counted",
     "format_bytes",
     "format_count",
     "format_rate",
     "format_seconds",
     "parse_counts",
     "parse_size",
+    "parse_words",
 ]
 
 KIB = 1 << 10
@@ -86,6 +89,21 @@ def parse_counts(text: str, *, where: str, most: int, what: str = "counts") -> t
     return tuple(sorted({int(word.lstrip("0")) for word in good}))
 
 
+def parse_words(text: str, known: Collection[str], *, where: str, what: str) -> tuple[str, ...]:
+    """Read a comma-separated list of words out of `known`, in the order of the text. Pure.
+
+    Raises UsageError with the first that is none of them; `what` names what one is.
+
+    >>> parse_words("d2h, h2d", ("h2d", "d2h"), where="--direction", what="direction")
+    ('d2h', 'h2d')
+    """
+    words = tuple(word.strip() for word in text.split(","))
+    unknown = [word for word in words if word not in known]
+    if unknown:
+        raise UsageError(f"{unknown[0]!r} is no {what}", where=where, hint=f"one or more of {', '.join(known)}")
+    return words
+
+
 def format_bytes(n_bytes: float) -> str:
     """Write bytes for a person, binary units, one decimal from KiB up. Pure.
 
@@ -126,6 +144,16 @@ def format_seconds(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def counted(n: int | str, what: str) -> str:
+    """Say how many of something there are, in words; text stands for a number that is not known. Pure.
+
+    >>> counted(1, "fact"), counted(0, "fact"), counted(1200, "fact"), counted("?", "node")
+    ('1 fact', '0 facts', '1,200 facts', '? nodes')
+    """
+    number = n if isinstance(n, str) else f"{n:,}"
+    return f"{number} {what}{'' if n == 1 else 's'}"
 
 
 def format_count(n: int) -> str:

@@ -13,11 +13,12 @@ from hicachectl.envelope import Diagnostic, Result, Severity, envelope, plain
 from hicachectl.errors import UsageError
 from hicachectl.render.screen import Screen
 from hicachectl.topo_data import topo_result
+from hicachectl.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from hicachectl.tuning.host.model import Machine
 
-__all__ = ["WakeOption", "counted", "snapshot"]
+__all__ = ["WakeOption", "snapshot"]
 
 WakeOption = Annotated[
     bool, typer.Option("--wake", help="Also read the config space of sleeping devices; this wakes them.")
@@ -121,18 +122,7 @@ def _not_recorded(machine: Machine, file: Path, *, live: bool) -> tuple[Diagnost
     return tuple(found)
 
 
-def counted(n: int, what: str) -> str:
-    """Say how many of something there are. Pure.
-
-    >>> counted(1, "fact"), counted(0, "fact")
-    ('1 fact', '0 facts')
-    """
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
-
-
 def _draw_written(screen: Screen, data: dict[str, Any]) -> None:
-    from hicachectl.units import format_bytes
-
     screen.print(f"wrote {data['path']}  {format_bytes(data['size_bytes'])}, mode 0600", "bold")
     screen.print(f"sha256 {data['sha256']}")
     counts = (counted(len(data["members"]), "file"), counted(data["n_links"], "link"))

@@ -8,7 +8,7 @@ from hicachectl.bench_data import LEAST_SAMPLES, NOISY_SPREAD
 from hicachectl.render.bench_words import Data, draw_head, draw_no_answer, number
 from hicachectl.render.screen import Screen
 from hicachectl.render.table import Column, Table
-from hicachectl.units import GIB, format_bytes
+from hicachectl.units import GIB, counted, format_bytes
 
 __all__ = ["draw_link"]
 
@@ -33,7 +33,7 @@ def draw_link(screen: Screen, data: Data) -> None:
 
 def _draw_links(screen: Screen, data: Data) -> None:
     accelerators = {one["address"]: one for one in data["accelerators"]}
-    draw_head(screen, f"BENCH LINK  {_count(len(accelerators), 'accelerator')}", data)
+    draw_head(screen, f"BENCH LINK  {counted(len(accelerators), 'accelerator')}", data)
     several = len({case["case"] for case in data["cases"]}) > 1
     columns = (
         Column("ACCEL"), Column("ADDRESS", keep=4), Column("UPLINK", keep=3), Column("NODE", right=True), Column("CASE"), Column("WAY"),
@@ -177,7 +177,3 @@ def _rate(one: dict[str, Any], unsure: bool) -> str | None:
     if one["bytes_per_s"] is None:
         return None
     return number(one["bytes_per_s"] / GIB) + ("!" if one.get("low") else "") + ("?" if unsure else "")
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"

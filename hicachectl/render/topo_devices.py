@@ -10,7 +10,6 @@ from hicachectl.render.table import Column, Table
 from hicachectl.render.topo_marks import Marks
 from hicachectl.render.topo_words import (
     Names,
-    count,
     ido,
     is_virtual_disk,
     link_text,
@@ -25,6 +24,7 @@ from hicachectl.tuning.host.gaps import is_gone, maybe_accelerators, why_no_acce
 from hicachectl.tuning.host.model import Machine, PciDevice, SlotKind, Uplink
 from hicachectl.tuning.host.uplinks import is_unidentified
 from hicachectl.tuning.judge_ordering import redirects
+from hicachectl.units import counted
 
 __all__ = ["draw_accelerators", "draw_others", "uplink_table"]
 
@@ -139,7 +139,7 @@ def draw_others(screen: Screen, machine: Machine, names: Names, marks: Marks) ->
     ]  # fmt: skip
     screen.table(Table(columns, rows, rest="-o json"))
     if len(found) > len(shown):
-        screen.print(f"and {count(len(found) - len(shown), 'virtual function')}: -o json")
+        screen.print(f"and {counted(len(found) - len(shown), 'virtual function')}: -o json")
 
 
 def _unlisted(device: PciDevice) -> tuple[str, ...]:

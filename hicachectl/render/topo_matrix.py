@@ -13,6 +13,7 @@ from hicachectl.tuning.host.facts import Fact
 from hicachectl.tuning.host.gaps import maybe_accelerators, why_no_accelerators, why_no_nodes, why_unidentified
 from hicachectl.tuning.host.matrix import LEGEND, VENDOR_LEGEND, Matrix, Pair
 from hicachectl.tuning.host.model import Machine
+from hicachectl.units import counted
 
 __all__ = ["draw_matrix", "matrix_data"]
 
@@ -55,7 +56,7 @@ def draw_matrix(screen: Screen, machine: Machine, found: Matrix, names: Names, s
     """Draw accelerators by nodes, accelerators by accelerators, and the legends."""
     why = None if found.accelerators else why_no_accelerators(machine)
     n_nodes = "?" if not found.nodes and why_no_nodes(machine) else len(found.nodes)
-    counts = f"{_count(len(found.accelerators) if why is None else '?', 'accelerator')}, {_count(n_nodes, 'node')}"
+    counts = f"{counted(len(found.accelerators) if why is None else '?', 'accelerator')}, {counted(n_nodes, 'node')}"
     screen.print(f"MATRIX  {counts}  {seen}", "bold")
     if not found.accelerators:
         screen.paragraph("", "no accelerator" if why is None else f"accelerators not known: {why}")
@@ -98,10 +99,6 @@ def _draw_tables(screen: Screen, machine: Machine, found: Matrix, names: Names) 
             for device in found.accelerators
         ]
         screen.table(Table([Column(""), *map(Column, titles)], lines))
-
-
-def _count(n: int | str, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def _class(pair: Pair) -> str:

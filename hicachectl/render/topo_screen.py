@@ -12,7 +12,6 @@ from hicachectl.render.topo_devices import draw_accelerators, draw_others, uplin
 from hicachectl.render.topo_marks import Marks
 from hicachectl.render.topo_nodes import draw_nodes, draw_placements
 from hicachectl.render.topo_words import (
-    count,
     gib,
     names_of,
     word,
@@ -21,6 +20,7 @@ from hicachectl.tuning.host.facts import Fact, is_absent
 from hicachectl.tuning.host.gaps import is_gone, why_no_accelerators, why_no_nodes
 from hicachectl.tuning.host.model import Machine, SlotKind
 from hicachectl.tuning.placement import Placement
+from hicachectl.units import counted
 
 __all__ = ["Seen", "Topology", "draw_header", "draw_topology"]
 
@@ -77,11 +77,11 @@ def draw_header(screen: Screen, topology: Topology) -> None:
     no_devices, no_nodes = why_no_accelerators(machine), why_no_nodes(machine)
     sizes = [
         f"{word(machine.numa.sockets)} socket" + ("" if machine.numa.sockets.value == 1 else "s"),
-        "? nodes" if no_nodes and not machine.numa.nodes else count(len(machine.numa.nodes), "node"),
+        "? nodes" if no_nodes and not machine.numa.nodes else counted(len(machine.numa.nodes), "node"),
         "? accelerators"
         if no_devices and not accelerators
-        else count(accelerators, "accelerator") + (f" ({n_gone} gone)" if n_gone else ""),
-        "? uplinks" if no_devices and not machine.uplinks else count(len(machine.uplinks), "uplink"),
+        else counted(accelerators, "accelerator") + (f" ({n_gone} gone)" if n_gone else ""),
+        "? uplinks" if no_devices and not machine.uplinks else counted(len(machine.uplinks), "uplink"),
     ]
     _two_sided(screen, f"HOST {word(host.hostname)}  {', '.join(sizes)}", str(topology.seen), "bold")
     limit = machine.memory.cgroup.memory_max_bytes
@@ -110,12 +110,16 @@ def _unread(screen: Screen, facts: Mapping[str, Mapping[str, str]]) -> None:
     for reason, sources in shown:
         places = list(dict.fromkeys(source for source in sources if source))
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
-        screen.paragraph("  ", f"{count(len(sources), 'fact')}: {reason}" + (f" ({places[0]}{more})" if places else ""))
+        screen.paragraph(
+            "  ", f"{counted(len(sources), 'fact')}: {reason}" + (f" ({places[0]}{more})" if places else "")
+        )
     rest = (
-        [f"{count(len(ordered) - len(shown), 'more reason')}: -o wide or -o json"] if len(ordered) > len(shown) else []
+        [f"{counted(len(ordered) - len(shown), 'more reason')}: -o wide or -o json"]
+        if len(ordered) > len(shown)
+        else []
     )
     if missing:
-        rest.append(f"{count(missing, 'file')} not there: -o json, .data.facts")
+        rest.append(f"{counted(missing, 'file')} not there: -o json, .data.facts")
     if rest:
         screen.paragraph("  ", "; ".join(rest))
 

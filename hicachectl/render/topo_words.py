@@ -12,7 +12,6 @@ from hicachectl.units import GIB
 
 __all__ = [
     "Names",
-    "count",
     "gib",
     "ido",
     "is_virtual_disk",
@@ -139,12 +138,3 @@ def ranges(ids: Iterable[int]) -> str:
 def _one(speed: Fact[float], width: Fact[int]) -> str:
     generation = "?" if speed.value is None else _GENERATIONS.get(speed.value, f"{speed.value:g}GT/s")
     return f"{generation}x{'?' if width.value is None else width.value}"
-
-
-def count(n: int, what: str) -> str:
-    """Say how many of something there are. Pure.
-
-    >>> count(1, "node"), count(0, "node")
-    ('1 node', '0 nodes')
-    """
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"

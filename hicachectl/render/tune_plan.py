@@ -17,7 +17,6 @@ from hicachectl.render.text import cell_width
 from hicachectl.render.topo_screen import Seen
 from hicachectl.render.tune_words import (
     change_text,
-    counted,
     grouped,
     hang,
     head_line,
@@ -31,6 +30,7 @@ from hicachectl.render.tune_words import (
 )
 from hicachectl.tuning.item import Item, ItemKind
 from hicachectl.tuning.plan import Plan
+from hicachectl.units import counted
 
 __all__ = ["PlanShown", "draw_plan", "draw_stale"]
 

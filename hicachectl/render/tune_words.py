@@ -11,7 +11,7 @@ from hicachectl.tuning.item import Item, ItemKind, Owner
 from hicachectl.tuning.target import Method, Target, Value, show_value
 
 __all__ = [
-    "change_text", "counted", "grouped", "hang", "head_line", "keeps_until_boot", "kinds_text", "owner_text", "place_of", "places", "short_id", "spread",
+    "change_text", "grouped", "hang", "head_line", "keeps_until_boot", "kinds_text", "owner_text", "place_of", "places", "short_id", "spread",
     "values_text", "wanted_text",
 ]  # fmt: skip
 
@@ -24,15 +24,6 @@ def grouped(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
     for item in items:
         found.setdefault(key(item), []).append(item)
     return list(found.values())
-
-
-def counted(n: int, what: str) -> str:
-    """Say how many of something there are. Pure.
-
-    >>> counted(1, "item"), counted(2, "item")
-    ('1 item', '2 items')
-    """
-    return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 def place_of(item: Item) -> str | None:

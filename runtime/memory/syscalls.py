@@ -1,6 +1,6 @@
 """What host memory asks of the kernel: one method a call, and the seam at which tests play kernels that refuse.
 
-Every refusal is an OSError whose `filename` is the name of the call. Nothing here sets anything of the host.
+Every refusal is an OSError whose `filename` is the name of the call, or the path that was read or looked at. Nothing here sets anything of the host.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from hicachectl.linux_calls import LinuxCalls, as_long
+from hicachectl.linux_calls import LinuxCalls, as_long, refused_as
 from hicachectl.runtime.memory.shared_file import lock_as_owner
 
 __all__ = ["FileIdentity", "MemoryCalls", "PoolCalls"]
@@ -89,40 +89,38 @@ class PoolCalls(LinuxCalls):
 
     def shared_memory(self, n_bytes: int) -> int:
         """memfd_create(2), sealed: nobody who maps it can cut it, which would kill the others where they read."""
-        try:
+        with refused_as("memfd_create"):
             fd = as_long(os.memfd_create("hicachectl-pool", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), n_bytes)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, "memfd_create") from error
         try:
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-        except OSError as error:
+            with refused_as("fcntl F_ADD_SEALS"):
+                fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+        except OSError:
             os.close(fd)
-            raise OSError(error.errno, error.strerror, "fcntl F_ADD_SEALS") from error
+            raise
         return fd
 
     def file(self, folder: str, n_bytes: int) -> int:
         """open(2) with O_TMPFILE, and without O_EXCL, for it may get a name later."""
-        try:
+        with refused_as(f"open {folder}"):
             fd = os.open(folder, os.O_RDWR | os.O_CLOEXEC | os.O_TMPFILE, 0o600)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, f"open {folder}") from error
-        try:
+        with refused_as(f"ftruncate in {folder}"):
             return as_long(fd, n_bytes)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, f"ftruncate in {folder}") from error
 
     def write(self, fd: int, data: bytes, at: int) -> None:
         """pwrite(2)."""
-        if os.pwrite(fd, data, at) != len(data):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "pwrite")
+        with refused_as("pwrite"):
+            if os.pwrite(fd, data, at) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def own(self, fd: int) -> None:
         """fcntl(2) with F_OFD_SETLK."""
-        lock_as_owner(fd)
+        with refused_as("fcntl F_OFD_SETLK"):
+            lock_as_owner(fd)
 
     def name(self, fd: int, path: str) -> FileIdentity:
         """linkat(2) with AT_SYMLINK_FOLLOW of /proc/self/fd, as open(2) says of O_TMPFILE. EEXIST where the name is taken."""
-        os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)  # with a dir_fd Python calls linkat
+        with refused_as(f"linkat {path}"):  # with a dir_fd Python calls it
+            os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)
         found = os.fstat(fd)
         return found.st_dev, found.st_ino
 

@@ -22,6 +22,9 @@ from hicachectl.parser import load_command
 from hicachectl.registry import COMMANDS
 from hicachectl.schemas_io import document_schema, schema_names
 
+_SIZE = ["tune", "size", "--geometry", "tiny-4k", "--state-dir", "state", "--trace"]
+_MODEL = ["bench", "model", "--geometry", "tiny-4k", "--device", "cpu"]
+
 # one line a command that shows most of its document; a new command needs one here
 LINES: dict[str, list[list[str]]] = {
     "topo": [
@@ -52,36 +55,10 @@ LINES: dict[str, list[list[str]]] = {
     "tune history": [["tune", "history", "--state-dir", "state"]],
     "tune unit": [["tune", "unit", "plan.json"], ["tune", "unit", "plan.json", "--engine", "sglang.service"]],
     "tune size": [
-        ["tune", "size", "--trace", "trace.jsonl", "--geometry", "tiny-4k", "--state-dir", "state", "--policies"],
-        [
-            "tune",
-            "size",
-            "--trace",
-            "chats.jsonl",
-            "--geometry",
-            "tiny-4k",
-            "--state-dir",
-            "state",
-            "--device-slots",
-            "4",
-        ],
-        ["tune", "size", "--trace", "trace.jsonl", "--geometry", "tiny-4k", "--state-dir", "state", "--steps", "none"],
-        [
-            "tune",
-            "size",
-            "--trace",
-            "chats.jsonl",
-            "--geometry",
-            "tiny-4k",
-            "--state-dir",
-            "state",
-            "--l2",
-            "exclusive",
-            "--l3",
-            "infinite",
-            "--concurrency",
-            "2",
-        ],
+        [*_SIZE, "trace.jsonl", "--policies"],
+        [*_SIZE, "chats.jsonl", "--device-slots", "4"],
+        [*_SIZE, "trace.jsonl", "--steps", "none"],
+        [*_SIZE, "chats.jsonl", "--l2", "exclusive", "--l3", "infinite", "--concurrency", "2"],
     ],
     # these write: their documents are checked on made-up hosts in test_tune*.py
     "tune": [],
@@ -160,38 +137,10 @@ LINES: dict[str, list[list[str]]] = {
         ["bench", "store", "--geometry", "tiny-4k", "--size", "256KiB", "--time-budget", "0"],
     ],
     "bench model": [
-        ["bench", "model", "--geometry", "tiny-4k", "--rounds", "2", "--lengths", "512,1024,2048", "--device", "cpu"],
-        [
-            "bench",
-            "model",
-            "--geometry",
-            "tiny-4k",
-            "--rounds",
-            "2",
-            "--lengths",
-            "512,1024",
-            "--path",
-            "none",
-            "--prefill",
-            "configured",
-            "--device",
-            "cpu",
-        ],
-        [
-            "bench",
-            "model",
-            "--geometry",
-            "tiny-4k",
-            "--rounds",
-            "2",
-            "--lengths",
-            "512,1024",
-            "--prefill-file",
-            "prefill.csv",
-            "--device",
-            "cpu",
-        ],
-        ["bench", "model", "--geometry", "tiny-4k", "--time-budget", "0", "--device", "cpu"],
+        [*_MODEL, "--rounds", "2", "--lengths", "512,1024,2048"],
+        [*_MODEL, "--rounds", "2", "--lengths", "512,1024", "--path", "none", "--prefill", "configured"],
+        [*_MODEL, "--rounds", "2", "--lengths", "512,1024", "--prefill-file", "prefill.csv"],
+        [*_MODEL, "--time-budget", "0"],
     ],
     "trace curve": [
         ["trace", "curve", "trace.jsonl"],

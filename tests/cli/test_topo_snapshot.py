@@ -226,7 +226,7 @@ def test_what_is_there_is_not_replaced_unless_forced(kind: str, tmp_path: Path) 
 
 
 def test_one_fact_is_one_fact_and_none_are_none(tmp_path: Path) -> None:
-    from hicachectl.commands.topo_snapshot import counted
+    from hicachectl.units import counted
 
     assert [counted(n, "fact") for n in (0, 1, 2, 1200)] == ["0 facts", "1 fact", "2 facts", "1,200 facts"]
     ran = call("topo", "snapshot", str(tmp_path / "x.tar.zst"), "--root", str(write_shape("1n0x-vm", tmp_path / "h")))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 from fake_memory import MIB, FakeKernel
@@ -79,6 +80,31 @@ def test_a_touch_of_memory_that_is_not_there_is_refused_and_not_killed() -> None
         assert caught.value.errno == errno.EFAULT
     finally:
         calls.release(at, 1 << 20)
+
+
+def test_a_refused_call_on_a_file_is_named(tmp_path: Path) -> None:
+    calls, taken = PoolCalls(), tmp_path / "taken"
+    taken.touch()
+    fd = os.open(taken, os.O_RDONLY)
+    file = calls.file("/dev/shm", 4096)
+    named = f"/dev/shm/hicachectl-named-{os.getpid()}"
+    identity = calls.name(file, named)
+    try:
+        for call, act in (
+            ("pwrite", lambda: calls.write(fd, b"x", 0)),
+            ("fcntl F_OFD_SETLK", lambda: calls.own(fd)),  # a lock to write needs a descriptor that may
+            (f"linkat {named}", lambda: calls.name(file, named)),
+            ("statvfs /no/such/mount", lambda: calls.free_bytes("/no/such/mount")),
+            ("open /no/such/mount", lambda: calls.file("/no/such/mount", 4096)),
+            ("ftruncate in /dev/shm", lambda: calls.file("/dev/shm", -1)),
+        ):
+            with pytest.raises(OSError, match=call) as caught:
+                act()  # type: ignore[no-untyped-call]
+            assert caught.value.filename == call
+    finally:
+        calls.unlink(named, identity)
+        calls.close(file)
+        calls.close(fd)
 
 
 def test_a_touch_populates_and_writes_zeros() -> None:
