@@ -60,17 +60,17 @@ def spawn(*argv: str, env: Mapping[str, str] | None = None, **options: Any) -> s
 
 def signalled(number: int, *argv: str, when: Callable[[], object]) -> Ran:
     """Run a command line in a new process and send it a signal as soon as `when` says something true."""
-    process = subprocess.Popen(
+    with subprocess.Popen(
         command_line(*argv), env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        deadline = time.monotonic() + 50
-        while not when() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        process.send_signal(number)
-        out, err = process.communicate(timeout=50)
-    finally:
-        process.kill()
+    ) as process:
+        try:
+            deadline = time.monotonic() + 50
+            while not when() and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.01)
+            process.send_signal(number)
+            out, err = process.communicate(timeout=50)
+        finally:
+            process.kill()
     return Ran(process.returncode, out, err)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cli_runner import call, signalled
+from files import files_below
 
 from hicachectl.bench_results import priors_of, read_bench
 from hicachectl.runtime.cost import Path as CostPath
@@ -203,7 +204,7 @@ def test_a_signal_ends_it_with_its_code_and_leaves_nothing(tmp_path: Path, numbe
 def test_what_a_killed_run_left_is_removed_and_told_by_the_next(tmp_path: Path) -> None:
     killed = signalled(
         signal.SIGKILL, *SMALL, "--rounds", "10000", "--path", str(tmp_path),
-        when=lambda: list(tmp_path.glob("hicachectl-bench-*/round/*/*/*.page")),
+        when=lambda: files_below(tmp_path, ".page"),
     )  # fmt: skip
     assert killed.code == -signal.SIGKILL
     (left,) = tmp_path.iterdir()

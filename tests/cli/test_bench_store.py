@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cli_runner import call, signalled
+from files import files_below
 
 from hicachectl.bench_results import priors_of, read_bench
 from hicachectl.commands.bench_store import _pages_a_round
@@ -141,7 +142,7 @@ def test_a_signal_ends_it_with_its_code_and_leaves_nothing_but_the_files_of_othe
     (tmp_path / "mine").write_text("of another")
     ran = signalled(
         number, *SMALL[:-4], "--size", "4MiB", "--rounds", "1000", "--path", str(tmp_path), "-o", "json",
-        when=lambda: list(tmp_path.glob("hicachectl-bench-*/round/*/*/*.page")),
+        when=lambda: files_below(tmp_path, ".page"),
     )  # fmt: skip
     assert ran.code == code, ran.err
     assert ran.json["exit_code"] == code
@@ -151,7 +152,7 @@ def test_a_signal_ends_it_with_its_code_and_leaves_nothing_but_the_files_of_othe
 def test_what_a_killed_run_left_is_removed_and_told_by_the_next_even_one_that_the_disk_refuses(tmp_path: Path) -> None:
     killed = signalled(
         signal.SIGKILL, *SMALL[:-4], "--size", "4MiB", "--rounds", "1000", "--path", str(tmp_path),
-        when=lambda: list(tmp_path.glob("hicachectl-bench-*/round/*/*/*.page")),
+        when=lambda: files_below(tmp_path, ".page"),
     )  # fmt: skip
     assert killed.code == -signal.SIGKILL
     (left,) = tmp_path.iterdir()

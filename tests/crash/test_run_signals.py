@@ -15,6 +15,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from cli_runner import QUIET, command_line
+from files import files_below
 from run_calls import replay
 from small_traces import conversations, write_trace
 
@@ -117,7 +118,7 @@ def test_an_interrupted_run_leaves_whole_objects_only_and_the_next_run_uses_them
     words = replay_words(tmp_path, "--storage-path", "l3")
     with running(tmp_path, [*command_line(*words)]) as process:
         read_until(process, "started")
-        while not list((tmp_path / "l3").rglob("*.page")):
+        while not files_below(tmp_path / "l3", ".page"):
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
@@ -135,7 +136,7 @@ def test_after_kill_9_the_next_run_restores_from_the_folder_without_a_wrong_byte
     words = replay_words(tmp_path, "--storage-path", "l3")
     with running(tmp_path, [*command_line(*words)]) as process:
         read_until(process, "started")
-        while len(list((tmp_path / "l3").rglob("*.page"))) < 50:
+        while len(files_below(tmp_path / "l3", ".page")) < 50:
             assert process.poll() is None
         process.kill()
         process.communicate(timeout=60)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import random
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from cache_driver import CONTENT, GEOMETRY, NAMESPACES, keys_of, tokens_of
+from files import files_below
 
 from hicachectl.runtime.cache import CacheConfig, HierarchicalCache, Restored
 from hicachectl.runtime.cost import CostModel, RecomputeCost
@@ -59,6 +61,14 @@ class StumblingBackend(CpuBackend):
         if fails:
             raise OSError("a copy failed")
         return super().copy(direction, device_pool, host_pool, device_slots, host_slots, planes)
+
+
+def harm(path: Path) -> None:
+    """Change the last byte of an object that may be taken out meanwhile."""
+    with suppress(FileNotFoundError):
+        harmed = bytearray(path.read_bytes())
+        harmed[-1] ^= 1
+        path.write_bytes(bytes(harmed))
 
 
 @pytest.mark.parametrize("policy", WritePolicy)
@@ -117,12 +127,9 @@ def test_real_threads_files_and_failing_copies_keep_the_laws_and_every_byte(
                 end(*busy.pop(draw.randrange(len(busy))), draw.random() < 0.7)
                 cache.check()
             if step % 50 == 49:
-                objects = [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size > 64]
-                victim = draw.choice(objects) if objects else None
-                if victim is not None and victim.exists():
-                    harmed = bytearray(victim.read_bytes())
-                    harmed[-1] ^= 1
-                    victim.write_bytes(bytes(harmed))
+                objects = files_below(tmp_path, ".page")
+                if objects:
+                    harm(draw.choice(objects))
         for request, keys in busy:
             end(request, keys, True)
         assert cache.drain(60)
