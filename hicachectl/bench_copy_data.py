@@ -41,8 +41,8 @@ _LEAST_CHUNK_BYTES, _LEAST_BYTES = 64 * KIB, 256 * MIB
 """Below these the call overhead decides, and the range of that host is no measure (docs/facts.md#h200-segments, #h200-link)."""
 
 
-def subject(row: CopyRow) -> str:
-    """Name a row: layout and backend. Pure."""
+def subject(row: CopyRow | CopyLines) -> str:
+    """Name a row, or what n bytes cost in one: layout and backend. Pure."""
     return f"{row.layout.value} {row.backend.value}"
 
 
@@ -230,7 +230,7 @@ def _main_lines(probe: CopyProbe) -> CopyLines | None:
 
 def _no_answer(line: CopyLines, measures: Sequence[Measure]) -> dict[str, str]:
     """Say of a cost why it is none: the wall times of its row, or the transfers that it was fitted to."""
-    name, found = f"{line.layout.value} {line.backend.value}", dict[str, str]()
+    name, found = subject(line), dict[str, str]()
     for cost, quantity in (("host_read", "load_s"), ("host_write", "backup_s")):
         walls = [one for one in measures if (one.subject, one.quantity) == (name, quantity)]
         why = why_no_line([*walls, *transfers_of(cost, measures)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hicachectl.bench_data import Measure
+from hicachectl.bench_data import LEAST_SAMPLES, Measure
 from hicachectl.bench_json import made_of, part_of, wrong
 from hicachectl.bench_results import BenchResult
 from hicachectl.runtime.probes.link_cases import Scenario
@@ -17,8 +17,6 @@ __all__ = ["Fit", "LinkRate", "MeasuredCase", "fit_cases", "read_cases"]
 _ONE_WAY = (Way.H2D.value, Way.D2H.value)
 _OF_CAPACITY = (Scenario.ALONE.value, Scenario.UPLINK.value)
 _MOST_NAMES = 3
-_LEAST_SAMPLES = 3
-"""Below this many samples their spread is not known (our choice)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +135,8 @@ def _check_measure(found: BenchResult, at: int, case: MeasuredCase) -> None:
 
 
 def _no_answer(one: Measure) -> str | None:
-    if len(one.samples) < _LEAST_SAMPLES:
-        return f"fewer than {_LEAST_SAMPLES} samples"
+    if len(one.samples) < LEAST_SAMPLES:
+        return f"fewer than {LEAST_SAMPLES} samples"
     return "samples too far apart" if one.noisy else None
 
 

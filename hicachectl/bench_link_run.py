@@ -144,7 +144,7 @@ def nodes_result(
         return word
 
     rows = run_node_probe(
-        cpus, memory, seconds=ask.seconds, rounds=ask.rounds, stop=asked,
+        cpus, memory, seconds=ask.seconds, rounds=ask.rounds, region_bytes=REGION_BYTES, stop=asked,
         told=lambda number, i, j: told(number, total, f"CPUs of node {i}, memory of node {j}"),
     )  # fmt: skip
     measures = node_measures(rows)

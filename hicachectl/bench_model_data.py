@@ -202,7 +202,7 @@ def model_details(probe: RestoreProbe, model: Model, geometry: Mapping[str, Any]
     }  # fmt: skip
 
 
-def model_reasons(probe: RestoreProbe, model: Model) -> dict[str, str]:
+def model_reasons(model: Model) -> dict[str, str]:
     """Say why nulls of the document are null. Pure."""
     given = model.prefill is not None and not model.prefill.measured
     return {

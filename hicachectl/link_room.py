@@ -9,7 +9,7 @@ from hicachectl.runtime.memory.budget import Ask, HostMemory, ledger, require_no
 __all__ = ["REGION_BYTES", "RESERVE_BYTES", "require_link_room"]
 
 REGION_BYTES = 256 << 20
-"""The least that a direction of one accelerator takes, as `runtime.transfer.link_rig` does: caches hold little of it."""
+"""The least of the host's memory that a direction of one accelerator walks over: caches hold little of it."""
 RESERVE_BYTES = 512 << 20
 """Left to the rest of the machine."""
 

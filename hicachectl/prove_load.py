@@ -54,9 +54,10 @@ def see_accelerators() -> Sequence[Any]:
 
 def torch_rig(most_bytes: int) -> Rig:
     """Return memory on both sides for copies of at most `most_bytes`."""
+    from hicachectl.link_room import REGION_BYTES
     from hicachectl.runtime.transfer.link_rig import TorchRig
 
-    return TorchRig(most_bytes)
+    return TorchRig(most_bytes, region_bytes=REGION_BYTES)
 
 
 class Loads:

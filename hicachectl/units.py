@@ -7,6 +7,7 @@ screen; screens use the binary ones.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from hicachectl.errors import UsageError
 
@@ -22,6 +23,7 @@ __all__ = [
     "format_seconds",
     "parse_counts",
     "parse_size",
+    "parse_words",
 ]
 
 KIB = 1 << 10
@@ -85,6 +87,21 @@ def parse_counts(text: str, *, where: str, most: int, what: str = "counts") -> t
         shown = text if len(text) <= 80 else f"{text[:60]}..."
         raise UsageError(f"{shown!r} are no {what}", where=where, why=f"each is from 1 to {most}", hint=f"{where} 1,4")
     return tuple(sorted({int(word.lstrip("0")) for word in good}))
+
+
+def parse_words(text: str, known: Collection[str], *, where: str, what: str) -> tuple[str, ...]:
+    """Read a comma-separated list of words out of `known`, in the order of the text. Pure.
+
+    Raises UsageError with the first that is none of them; `what` names what one is.
+
+    >>> parse_words("d2h, h2d", ("h2d", "d2h"), where="--direction", what="direction")
+    ('d2h', 'h2d')
+    """
+    words = tuple(word.strip() for word in text.split(","))
+    unknown = [word for word in words if word not in known]
+    if unknown:
+        raise UsageError(f"{unknown[0]!r} is no {what}", where=where, hint=f"one or more of {', '.join(known)}")
+    return words
 
 
 def format_bytes(n_bytes: float) -> str:

@@ -7,7 +7,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +56,22 @@ def spawn(*argv: str, env: Mapping[str, str] | None = None, **options: Any) -> s
         check=False,
         **options,
     )
+
+
+def signalled(number: int, *argv: str, when: Callable[[], object]) -> Ran:
+    """Run a command line in a new process and send it a signal as soon as `when` says something true."""
+    process = subprocess.Popen(
+        command_line(*argv), env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        deadline = time.monotonic() + 50
+        while not when() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=50)
+    finally:
+        process.kill()
+    return Ran(process.returncode, out, err)
 
 
 def command_line(*argv: str) -> Sequence[str]:

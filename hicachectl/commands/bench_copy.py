@@ -11,7 +11,7 @@ import typer
 
 from hicachectl.commands.bench_options import DeviceOption, RoundsOption, TimeBudgetOption
 from hicachectl.context import Context
-from hicachectl.errors import HicacheError, UsageError
+from hicachectl.errors import HicacheError
 from hicachectl.profiles import profile_names
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def copy(
         "run.device": None if device == "auto" else device,
     }
     effective = cli.took(load_config(flags, env=cli.environ, path=cli.config_path, profile=profile))
-    wanted = (_words(layouts, Layout, "--layout"), _words(backends, Backend, "--backend"))
+    wanted = (_words(layouts, Layout, "--layout", "layout"), _words(backends, Backend, "--backend", "copy backend"))
     on = find_probe_device(effective.run.device)
     model = _geometry(effective, accelerated=on.is_accelerator)
     n_pages = _pages(pages, model, accelerated=on.is_accelerator)
@@ -97,12 +97,11 @@ def copy(
         raise refusal
 
 
-def _words(text: str | None, kind: type[Word], flag: str) -> tuple[Word, ...]:
+def _words(text: str | None, kind: type[Word], flag: str, what: str) -> tuple[Word, ...]:
+    from hicachectl.units import parse_words
+
     known = {one.value: one for one in kind}
-    words = [word.strip() for word in text.split(",")] if text is not None else list(known)
-    unknown = [word for word in words if word not in known]
-    if unknown:
-        raise UsageError(f"{unknown[0]!r} is not known", where=flag, hint=f"one or more of {', '.join(known)}")
+    words = tuple(known) if text is None else parse_words(text, known, where=flag, what=what)
     return tuple(known[word] for word in words)
 
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["link"]
 
-_WAYS = ("h2d", "d2h", "both")
 _OF_LINKS = {"sizes": "--size", "directions": "--direction", "concurrent": "--concurrent"}
 """Options that say nothing of memory between nodes."""
 
@@ -121,13 +120,9 @@ def _nodes(text: str) -> tuple[int, ...] | None:
 
 def _ways(text: str) -> tuple[Way, ...]:
     from hicachectl.runtime.probes.link_math import Way
+    from hicachectl.units import parse_words
 
-    words = [word.strip() for word in text.split(",")]
-    unknown = [word for word in words if word not in _WAYS]
-    if unknown:
-        raise UsageError(
-            f"{unknown[0]!r} is no direction", where="--direction", hint=f"one or more of {', '.join(_WAYS)}"
-        )
+    words = parse_words(text, [way.value for way in Way], where="--direction", what="direction")
     return tuple(way for way in Way if way.value in words)
 
 

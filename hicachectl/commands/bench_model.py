@@ -56,7 +56,7 @@ def model(
     Prints a + b n for each tier, the break-even length in tokens (or always, or never) with its interval, and the seconds saved at
     four lengths. It says DEMO where pages and prefill are of two models, and claims no break-even there, nor where noise leaves it open. The recompute comes from times of your engine, from layers of the model's shape measured here, or from the
     configuration; it says which. The result is a file for run --costs and tune size --costs. Pools and files are given back and
-    removed, also after Ctrl-C and errors (exit code 130: no result). No setting of the host is changed.
+    removed, also after Ctrl-C and errors (exit code 130: no result); what a killed run left in the folder goes first. No setting of the host is changed.
     """
     from hicachectl.bench_break_even import judged
     from hicachectl.bench_data import bench_result, not_answered
@@ -76,6 +76,7 @@ def model(
     from hicachectl.runtime.geometry import preset
     from hicachectl.runtime.probes.device import find_probe_device
     from hicachectl.runtime.probes.stopping import ProbeStopped
+    from hicachectl.runtime.probes.store_folder import clear_left
 
     cli: Context = ctx.obj
     cli.refuse_root("bench model")
@@ -87,6 +88,8 @@ def model(
     on = find_probe_device(device)
     n_pages = sorted({-(-n // kv.page_tokens) for n in asked_tokens})
     folder, why = (None, "") if path == "none" else bench_folder(None if path is None else Path(path), run)
+    for said in () if folder is None else clear_left(folder):
+        cli.note(said)
     _require_room(kv, n_pages[-1], folder, on, asked_tokens[-1] if prefill == "synthetic" else 0)
     deadline_s = None if time_budget is None else monotonic() + time_budget
     with asked_to_stop() as asked:
@@ -115,7 +118,7 @@ def model(
     }  # fmt: skip
     result = bench_result(
         "model", setting_of(on, method_of(found), rounds), measures, costs, model_details(probe, modelled, told, why),
-        diagnostics=findings, exit_code=code, reasons={**model_reasons(probe, modelled), **no_costs},
+        diagnostics=findings, exit_code=code, reasons={**model_reasons(modelled), **no_costs},
     )  # fmt: skip
     cli.emit(result, render=lambda screen, data: draw_model(screen, data))
 

@@ -51,8 +51,9 @@ def pool(
     from hicachectl.bench_setting import setting_of
     from hicachectl.render.bench_pool import draw_pool
     from hicachectl.runtime.probes.device import find_probe_device
+    from hicachectl.units import parse_words
 
-    asked = _asked_kinds(kinds)
+    asked = parse_words(kinds, _KINDS, where="--kind", what="kind of memory")
     on = find_probe_device(device)
     n_bytes = _pool_bytes(size, torch_too=on.name.startswith("cuda"))
     cases = _cases(asked, _asked_threads(threads), tmpfs)
@@ -73,16 +74,6 @@ def pool(
     )
     if refusal is not None:
         raise refusal
-
-
-def _asked_kinds(text: str) -> tuple[str, ...]:
-    words = tuple(word.strip() for word in text.split(","))
-    unknown = [word for word in words if word not in _KINDS]
-    if unknown:
-        raise UsageError(
-            f"{unknown[0]!r} is no kind of memory", where="--kind", hint=f"one or more of {', '.join(_KINDS)}"
-        )
-    return words
 
 
 def _asked_threads(text: str | None) -> tuple[int, ...]:

@@ -44,7 +44,7 @@ def store(
 
     Pages are those of the geometry. What is to be written is worked out and refused before the first byte where it does not fit.
     The new folder is removed with all that was written, also after Ctrl-C and errors (exit code 130: no result); files of others
-    stay. No setting of the host is changed.
+    stay. What a killed run left in that folder goes first, and is told. No setting of the host is changed.
     """
     from hicachectl.bench_data import bench_result, not_answered
     from hicachectl.bench_setting import setting_of
@@ -61,6 +61,7 @@ def store(
     from hicachectl.run_plan import effective_config
     from hicachectl.runtime.geometry import preset
     from hicachectl.runtime.probes.device import no_device
+    from hicachectl.runtime.probes.store_folder import clear_left
     from hicachectl.runtime.probes.store_rows import space_terms
     from hicachectl.units import parse_counts, parse_size
 
@@ -75,6 +76,8 @@ def store(
     )
     n_pages = _pages_a_round(None if size is None else parse_size(size, where="--size"), cases, kv.page_bytes)
     parent, why = bench_folder(path, run)
+    for said in clear_left(parent):
+        cli.note(said)
     space = space_terms(kv.page_bytes, n_pages)
     require_disk_room(parent, space, f"{_SMALLER}, or a --path on another disk")
     _require_memory(n_pages * kv.page_bytes)

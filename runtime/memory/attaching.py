@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from dataclasses import replace
@@ -23,12 +24,22 @@ Source = str | int
 """The path of a tmpfs file, or a descriptor of a memfd that was handed over; the descriptor stays the caller's."""
 
 
+_NOT_OPENED: dict[int, tuple[type[HicacheError], str]] = {
+    errno.EACCES: (PermissionDenied, "attach as the user who made it"),
+    errno.EPERM: (PermissionDenied, "attach as the user who made it"),
+    errno.ELOOP: (UsageError, "name the file itself, not a link to it"),
+    errno.EISDIR: (UsageError, "name the file of the pool, not its folder"),
+    errno.EMFILE: (HostError, "close files, or raise the limit of open files (ulimit -n)"),
+    errno.ENFILE: (HostError, "close files, or raise the limit of open files of all processes (fs.file-max)"),
+}
+
+
 def obtain_shared(calls: MemoryCalls, source: Source, n_bytes: int, spec: MappingSpec) -> tuple[Obtained, MappingSpec]:
     """Map what another process made, as it is: it is not cut, not filled, and its name is not touched, now or later.
 
     `spec.label` is what the pool must say of itself. Returns the range, and `spec` with the kind it turned out to be. Raises
-    UsageError when there is no pool, or another one than wanted (with both values), HostError when its owner is gone,
-    PermissionDenied, also for a pool of another user; then nothing is left.
+    UsageError when there is no pool, or another one than wanted (with both values), HostError when its owner is gone
+    or it cannot be opened, PermissionDenied, also for a pool of another user; then nothing is left.
     """
     fd = _opened(source)
     try:
@@ -66,9 +77,9 @@ def _opened(source: Source) -> int:
             hint="start the process that makes the pool, and attach when it is ready",
         ) from error  # fmt: skip
     except OSError as error:
+        refused, hint = _NOT_OPENED.get(error.errno or 0, (HostError, "look at it: ls -l, and the kernel's log"))
         what = f"the shared pool {_name(source)} cannot be opened"
-        hint = "attach as the user who made it"
-        raise PermissionDenied(what, where=_name(source), why=error.strerror, hint=hint) from error
+        raise refused(what, where=_name(source), why=error.strerror, hint=hint) from error
 
 
 def _checked(source: Source, fd: int, n_bytes: int, spec: MappingSpec) -> Label:

@@ -31,6 +31,7 @@ __all__ = [
     "require_hugetlb",
     "require_tmpfs",
     "small_pages_reason",
+    "tmpfs_folder",
 ]
 
 _THP = "/sys/kernel/mm/transparent_hugepage"
@@ -78,7 +79,7 @@ def huge_page_bytes(calls: MemoryCalls) -> int:
 def huge_setting(calls: MemoryCalls, kind: Kind, path: str | None) -> str:
     """Name the setting that governs the huge pages of a kind, with its value: the reason when there are none."""
     if kind is Kind.TMPFS and path is not None:
-        found = _mount_of(calls, path) or _mount_of(calls, os.path.dirname(path))  # a file that is not made yet
+        found = _mount_to_be(calls, path)
         options = "" if found is None else found.options
         word = next((o for o in options.split(",") if o.startswith("huge=")), "no huge= option (never)")
         return f"the mount of {path} has {word}"
@@ -105,7 +106,7 @@ def small_pages_reason(calls: MemoryCalls, kind: Kind, path: str | None) -> str 
         return f"transparent_hugepage/shmem_enabled is {word}" if word in ("never", "deny") else None
     if kind is not Kind.TMPFS or path is None or word == "force":
         return None
-    mount = _mount_of(calls, path) or _mount_of(calls, os.path.dirname(path))
+    mount = _mount_to_be(calls, path)
     if mount is None or any(
         f"huge={given}" in mount.options.split(",") for given in ("always", "within_size", "advise")
     ):
@@ -190,9 +191,18 @@ def require_hugetlb(pool: HugetlbPool, n_bytes: int, bound_to: Sequence[int] = (
     )
 
 
+def tmpfs_folder(path: str, *, named: bool) -> str:
+    """Return the folder of a pool's file: that of its name, or the path itself for a file without one. Pure.
+
+    >>> tmpfs_folder("/dev/shm/pool", named=True), tmpfs_folder("/dev/shm", named=False)
+    ('/dev/shm', '/dev/shm')
+    """
+    return (os.path.dirname(path) or ".") if named else path
+
+
 def require_tmpfs(calls: MemoryCalls, path: str, *, named: bool) -> None:
     """Refuse a file that would not lie on a tmpfs: a pool on a disk would be written back to it. Raises UsageError."""
-    folder = (os.path.dirname(path) or ".") if named else path
+    folder = tmpfs_folder(path, named=named)
     found = _mount_of(calls, folder)
     if found is None or found.type != "tmpfs":
         raise UsageError(
@@ -222,6 +232,11 @@ def _mount_of(calls: MemoryCalls, path: str) -> _Mount | None:
         if separator and len(fields) > 2 and fields[2] == device and len(rest) > 2:
             return _Mount(rest[0], rest[2])
     return None
+
+
+def _mount_to_be(calls: MemoryCalls, path: str) -> _Mount | None:
+    """Find the file system of a path, or of the folder of a file that is not made yet."""
+    return _mount_of(calls, path) or _mount_of(calls, tmpfs_folder(path, named=True))
 
 
 def _default_hugetlb_bytes(calls: MemoryCalls) -> int:

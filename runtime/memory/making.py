@@ -13,6 +13,7 @@ from hicachectl.runtime.memory.kinds import (
     Kind,
     base_page_bytes,
     huge_page_bytes,
+    tmpfs_folder,
 )
 from hicachectl.runtime.memory.live import LiveRegistrations
 from hicachectl.runtime.memory.placement_modes import Placed, PlacementMode
@@ -258,8 +259,7 @@ def _descriptor(calls: MemoryCalls, mapped_bytes: int, spec: MappingSpec) -> int
         return calls.shared_memory(mapped_bytes + LABEL_BYTES)
     if spec.kind is Kind.TMPFS:
         assert spec.path is not None
-        folder = (os.path.dirname(spec.path) or ".") if spec.has_name else spec.path
-        return calls.file(folder, mapped_bytes + LABEL_BYTES)
+        return calls.file(tmpfs_folder(spec.path, named=spec.has_name), mapped_bytes + LABEL_BYTES)
     return None
 
 

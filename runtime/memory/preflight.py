@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from hicachectl.errors import CapacityError, UsageError
 from hicachectl.runtime.memory.binding import usable_nodes
 from hicachectl.runtime.memory.kinds import (
@@ -13,6 +11,7 @@ from hicachectl.runtime.memory.kinds import (
     read_hugetlb,
     require_hugetlb,
     require_tmpfs,
+    tmpfs_folder,
 )
 from hicachectl.runtime.memory.refusals import name_taken, not_obtained
 from hicachectl.runtime.memory.shared_file import LABEL_BYTES, Standing, look_at_file
@@ -72,7 +71,7 @@ def require_pool(calls: MemoryCalls, n_bytes: int, spec: MappingSpec) -> None:
     hugetlb = require_kind(calls, n_bytes, spec)
     if spec.kind is not Kind.TMPFS or spec.path is None:
         return
-    folder = (os.path.dirname(spec.path) or ".") if spec.named else spec.path
+    folder = tmpfs_folder(spec.path, named=spec.named)
     if spec.named:
         found = look_at_file(spec.path)
         if found.standing in (Standing.IN_USE, Standing.FOREIGN):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -82,3 +83,9 @@ class MappingReport:
     def step(self, name: str) -> Step | None:
         """Return a step by name, None when the mapping was made without it."""
         return next((step for step in self.steps if step.name == name), None)
+
+    def reasons(self, *, without: Collection[str] = ()) -> tuple[str, ...]:
+        """Say of each step that did not get all that was asked of it why not, those named in `without` left out. Pure."""
+        return tuple(
+            f"{step.name}: {step.reason}" for step in self.steps if step.reason is not None and step.name not in without
+        )

@@ -244,9 +244,5 @@ def _fair(expected: Expected, case: LinkCase, memory: Mapping[tuple[str, int | N
 
 def link_memory(address: str, node: int | None, report: MappingReport) -> LinkMemory:
     """Say what the host memory of an accelerator and node came to be. Pure."""
-    reasons = tuple(
-        f"{step.name}: {step.reason}"
-        for step in report.steps
-        if step.reason is not None and not (step.name == "bind" and node is None)
-    )
+    reasons = report.reasons(without=("bind",) if node is None else ())
     return LinkMemory(address, node, report.placement, dict(report.pages_by_node), report.registered_with, reasons)

@@ -53,7 +53,6 @@ class LinkTarget:
     `address` is its PCI address (its torch name where the address is not known), `name` what screens call it, `device` its torch
     name. `uplink` is the display name of the uplink it shares with `neighbours` (addresses of the accelerators there, its own
     left out), None where no uplink was found. Rates are link math of one direction, None with `math_reason` where not known.
-    `nodes` are those whose memory it is measured with; its own one first where `own_node` is known.
     """
 
     address: str

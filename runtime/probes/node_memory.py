@@ -109,9 +109,7 @@ def _pair(
     placed = None if memory_node is None else Placed(PlacementMode.LOCAL, (memory_node,))
     with map_memory(2 * region_bytes, MappingSpec(placed=placed), calls=calls) as mapping:
         report = mapping.report
-        reasons = [f"{step.name}: {step.reason}" for step in report.steps if step.reason and step.name != "register"]
-        if memory_node is None:
-            reasons = [reason for reason in reasons if not reason.startswith("bind: ")]
+        reasons = list(report.reasons(without=("register", "bind") if memory_node is None else ("register",)))
         to, fro = mapping.buffer[:region_bytes], mapping.buffer[region_bytes:]
         part = region_bytes // n_threads
         threads = [

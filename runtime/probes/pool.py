@@ -218,11 +218,7 @@ def _sample(
         huge_share=report.huge_share,
         registered_bytes=report.registered_bytes,
         reasons=(
-            *(
-                f"{step.name}: {step.reason}"
-                for step in report.steps
-                if step.reason is not None and step.name != "bind"
-            ),
+            *report.reasons(without=("bind",)),
             *(f"unregister: {refusal}" for refusal in taken_back),
         ),
     )

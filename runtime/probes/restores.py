@@ -28,7 +28,7 @@ from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.probes.page_cache import FileSystem, Look, file_system, put_out, resident_share, sampled_share
 from hicachectl.runtime.probes.stopping import ProbeStopped, Stop, never
 from hicachectl.runtime.probes.store_folder import StoreFolder
-from hicachectl.runtime.probes.store_pages import page_namespace, probe_keys
+from hicachectl.runtime.probes.store_pages import failure_words, page_namespace, probe_keys
 from hicachectl.runtime.probes.turns import turns
 from hicachectl.runtime.replay.driver import PageMismatch
 from hicachectl.runtime.replay.pool_content import PoolContent
@@ -328,7 +328,10 @@ class _Rig:
 def _storage_error(store: FileStorage, what: str) -> StorageError:
     failures = store.stats().failures
     fault = StorageFault.FULL if failures.get(StorageFault.FULL.value) else StorageFault.TRANSIENT
-    counted = ", ".join(f"{n} {reason}" for reason, n in sorted(failures.items())) or "no reason was counted"
     return StorageError(
-        what, fault=fault, where=str(store.root), why=counted, hint="look at the disk, or name another --path"
+        what,
+        fault=fault,
+        where=str(store.root),
+        why=failure_words(store),
+        hint="look at the disk, or name another --path",
     )

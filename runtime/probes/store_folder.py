@@ -2,12 +2,16 @@
 
 PARENT/                     there before, or made and removed again if it is empty then
   hicachectl-bench-XXXXXX/  made by us, mode 0700
+    .hicachectl-bench       the marker: locked as long as its process lives, gone last
     hicache1-.../abc/KEY_... .page   known by their names: removed
     whatever else           of others: stays, with the folders above it, and is told
+
+A killed process leaves the folder, and the kernel drops its lock: `clear_left` removes such folders.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import stat
@@ -17,11 +21,12 @@ from pathlib import Path
 from types import TracebackType
 
 from hicachectl.errors import StorageError
-from hicachectl.runtime.storage.file_format import TEMP_PREFIX, fault_of
+from hicachectl.runtime.storage.file_format import TEMP_PREFIX, fault_of, lock_abandoned, remove_if_abandoned
 
-__all__ = ["PREFIX", "StoreFolder"]
+__all__ = ["MARKER", "PREFIX", "StoreFolder", "clear_left"]
 
 PREFIX = "hicachectl-bench-"
+MARKER = ".hicachectl-bench"
 _OBJECT = re.compile(r"[0-9a-f]{64}.*\.page", re.DOTALL)
 _FOLDER = re.compile(r"hicache1-[0-9a-f]{32}|[0-9a-f]{3}|round")
 
@@ -44,6 +49,7 @@ class StoreFolder:
             for folder in reversed(self._made):
                 folder.mkdir(mode=0o700)
             self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent.absolute()))
+            self._lock = _marked(self.path)
         except OSError as error:
             self._remove_parents()
             raise StorageError(
@@ -61,9 +67,12 @@ class StoreFolder:
     ) -> None:
         self.left = tuple(self.clear())
         try:
+            (self.path / MARKER).unlink(missing_ok=True)
             self.path.rmdir()
         except OSError as refused:
             self.left += (f"{self.path}: {refused.strerror or refused}",) if not self.left else ()
+        finally:
+            os.close(self._lock)
         self._remove_parents()
 
     def clear(self) -> list[str]:
@@ -78,9 +87,72 @@ class StoreFolder:
                 return
 
 
+def clear_left(parent: Path) -> tuple[str, ...]:
+    """Remove the folders below `parent` that killed processes of this user left; those at work keep theirs. Changes the disk.
+
+    Files of others stay. Returns a sentence for each folder that was left, and for a `parent` that cannot be looked through.
+    """
+    try:
+        with os.scandir(parent) as entries:
+            found = sorted(entry.path for entry in entries if entry.name.startswith(PREFIX) and _is_own_folder(entry))
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except OSError as error:
+        return (f"whether killed measurements left folders in {parent} is not known: {error.strerror or error}",)
+    return tuple(said for path in found if (said := _cleared(Path(path))) is not None)
+
+
+def _is_own_folder(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+
+
+def _cleared(folder: Path) -> str | None:
+    """Remove one folder if its process is gone, and say so; None where it was not left, or has no marker."""
+    try:
+        lock = lock_abandoned(str(folder / MARKER))
+        if lock is None:
+            return None
+        try:
+            marker = os.fstat(lock)
+            if not marker.st_size or not marker.st_nlink:  # its process is about to lock it, or has just removed it
+                return None
+            left = list(_clear(folder))
+            (folder / MARKER).unlink()
+            if left:
+                return f"removed the pages in {folder} that a killed measurement left; not removed: {', '.join(left)}"
+            folder.rmdir()
+        finally:
+            os.close(lock)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return f"{folder}, which a killed measurement left, cannot be removed: {error.strerror or error}"
+    return f"removed {folder}, which a killed measurement left"
+
+
+def _marked(folder: Path) -> int:
+    """Make the marker in a new folder and return the descriptor that holds its lock. Raises OSError, with the folder gone.
+
+    It is empty until it is locked: an empty one is not taken for left.
+    """
+    path = folder / MARKER
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            os.write(fd, f"{os.getpid()}\n".encode())
+        except BaseException:
+            os.close(fd)
+            raise
+    except BaseException:
+        path.unlink(missing_ok=True)
+        folder.rmdir()
+        raise
+    return fd
+
+
 def _clear(folder: Path) -> Iterator[str]:
-    """Empty a folder of what the store wrote, bottom up."""
-    ours = f"{TEMP_PREFIX}{os.getpid()}-"
+    """Empty a folder of what the store wrote, bottom up. The marker stays."""
     for name in sorted(os.listdir(folder)):
         path = folder / name
         try:
@@ -90,9 +162,12 @@ def _clear(folder: Path) -> Iterator[str]:
                 yield from left
                 if not left:
                     path.rmdir()
-            elif stat.S_ISREG(mode) and (_OBJECT.fullmatch(name) or name.startswith(ours)):
+            elif stat.S_ISREG(mode) and _OBJECT.fullmatch(name):
                 path.unlink()
-            else:
+            elif stat.S_ISREG(mode) and name.startswith(TEMP_PREFIX):
+                if not remove_if_abandoned(str(path)):
+                    yield f"{path}: a process is writing it"
+            elif name != MARKER:
                 yield f"{path}: not written by this measurement"
         except OSError as error:
             yield f"{path}: {error.strerror or error}"

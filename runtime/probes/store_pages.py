@@ -14,9 +14,10 @@ from hicachectl.runtime.memory.host_pages import HostPages
 from hicachectl.runtime.memory.host_pool import HostPool
 from hicachectl.runtime.replay.content import PageContent
 from hicachectl.runtime.replay.driver import PageMismatch
+from hicachectl.runtime.storage.file import FileStorage
 from hicachectl.runtime.storage.object_keys import ObjectNamespace, ObjectSpec, whole
 
-__all__ = ["ProbePages", "page_namespace", "probe_keys"]
+__all__ = ["ProbePages", "failure_words", "page_namespace", "probe_keys"]
 
 _POISON = 0xA5
 
@@ -33,6 +34,12 @@ def page_namespace(geometry: KVGeometry, layout: Layout) -> ObjectNamespace:
 def probe_keys(n: int, seed: int = 0) -> list[bytes]:
     """Return `n` page keys that no traffic has. Pure."""
     return [hashlib.sha256(f"hicachectl probe {seed} {i}".encode()).digest() for i in range(n)]
+
+
+def failure_words(storage: FileStorage) -> str:
+    """Say how often the store failed, by reason. Pure."""
+    failures = storage.stats().failures
+    return ", ".join(f"{n} {reason}" for reason, n in sorted(failures.items())) or "no reason was counted"
 
 
 class ProbePages:

@@ -13,7 +13,7 @@ from hicachectl.runtime.layout import Layout
 from hicachectl.runtime.probes.page_cache import Look, put_out, sampled_share
 from hicachectl.runtime.probes.stopping import ProbeStopped, Stop
 from hicachectl.runtime.probes.store_folder import StoreFolder
-from hicachectl.runtime.probes.store_pages import ProbePages, page_namespace
+from hicachectl.runtime.probes.store_pages import ProbePages, failure_words, page_namespace
 from hicachectl.runtime.probes.store_rows import Call, StoreCase, StoreOp, StoreRow
 from hicachectl.runtime.storage.base import read_into
 from hicachectl.runtime.storage.file import FileStorage, disk_bytes
@@ -172,19 +172,19 @@ class StoreRounds:
         keys = self._keys[part]
         stored = storage.write(keys, self._pages.sources(part))
         if stored.n_new != len(keys):
-            raise _Refused(f"{stored.n_new} of {len(keys)} pages of a call were written ({_why(storage)})")
+            raise _Refused(f"{stored.n_new} of {len(keys)} pages of a call were written ({failure_words(storage)})")
 
     def _read(self, storage: FileStorage, part: slice) -> None:
         keys = self._keys[part]
         n = read_into(storage, keys, self._pages.targets(part))
         if n != len(keys):
-            raise _Refused(f"{n} of {len(keys)} pages of a call were read ({_why(storage)})")
+            raise _Refused(f"{n} of {len(keys)} pages of a call were read ({failure_words(storage)})")
 
     def _exists(self, storage: FileStorage, part: slice) -> None:
         keys = self._keys[part]
         n = storage.exists_prefix(keys)
         if n != len(keys):
-            raise _Refused(f"{n} of {len(keys)} pages of a call were found ({_why(storage)})")
+            raise _Refused(f"{n} of {len(keys)} pages of a call were found ({failure_words(storage)})")
 
     def _files(self) -> list[Path]:
         return sorted((self._folder.path / "round").glob("hicache1-*/*/*.page"))
@@ -200,8 +200,3 @@ class StoreRounds:
                 raise ProbeStopped
             put_out(path)
         return self._look()
-
-
-def _why(storage: FileStorage) -> str:
-    failures = storage.stats().failures
-    return ", ".join(f"{n} {reason}" for reason, n in sorted(failures.items())) or "no reason was counted"

@@ -32,6 +32,7 @@ __all__ = [
     "HEADER_BYTES",
     "TEMP_PREFIX",
     "fault_of",
+    "lock_abandoned",
     "read_object",
     "remove_if_abandoned",
     "set_recency",
@@ -106,19 +107,34 @@ def remove_if_abandoned(temp: str) -> bool:
     Raises OSError when it cannot be opened or removed.
     """
     try:
-        fd = os.open(temp, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = lock_abandoned(temp)
+        if fd is None:
+            return False
+        try:
+            os.unlink(temp)
+        finally:
+            os.close(fd)
     except FileNotFoundError:
         return True
+    return True
+
+
+def lock_abandoned(path: str) -> int | None:
+    """Lock a file that no living process holds and return its descriptor, for the caller to close; None while one does.
+
+    It is opened for writing, without which NFS gives no exclusive lock (flock(2)). Raises OSError when it cannot be opened or
+    locked, FileNotFoundError among them.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.unlink(temp)
     except BlockingIOError:
-        return False
-    except FileNotFoundError:
-        return True
-    finally:
         os.close(fd)
-    return True
+        return None
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def fault_of(error: OSError) -> StorageFault:

@@ -24,14 +24,13 @@ __all__ = ["TorchRig"]
 
 _KEPT: list[object] = []
 """Memory of devices that were lost in the middle of a copy: one that still writes must not write into what is somebody else's."""
-_LEAST_REGION_BYTES = 256 << 20
-"""Each flow walks over so much of the host's memory at least, so that caches hold little of it."""
 
 
 class TorchRig:
     """Memory for copies of at most `most_bytes`, made when a flow first needs it. `close` gives it all back.
 
-    Two regions of host memory a (device, node), one a direction, bound to the node; two buffers on each device. `calls`,
+    Two regions of host memory a (device, node), one a direction, bound to the node; two buffers on each device. A flow walks over
+    `region_bytes` of the host's memory at least, so that caches hold little of it. `calls`,
     `register_with`, `module_of` and `clock` are the seams of tests.
     """
 
@@ -39,11 +38,11 @@ class TorchRig:
         self,
         most_bytes: int,
         *,
+        region_bytes: int,
         calls: MemoryCalls | None = None,
         register_with: Callable[[str, int], Registrar | NoRegistrar] = registrar_for,
         module_of: Callable[[torch.device], Any] = torch.get_device_module,
         clock: Callable[[], float] = perf_counter,
-        region_bytes: int = _LEAST_REGION_BYTES,
     ) -> None:
         self._most_bytes = most_bytes
         self._region_bytes = max(most_bytes, region_bytes)

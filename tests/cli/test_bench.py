@@ -202,8 +202,8 @@ def test_the_geometry_comes_from_flag_file_or_profile_and_else_suits_the_device(
     ("more", "code", "words"),
     [
         (("--device", "mtia"), 5, "torch cannot use device mtia here"),
-        (("--layout", "sideways"), 2, "'sideways' is not known"),
-        (("--backend", "cpu,pigeon"), 2, "'pigeon' is not known"),
+        (("--layout", "sideways"), 2, "'sideways' is no layout"),
+        (("--backend", "cpu,pigeon"), 2, "'pigeon' is no copy backend"),
         (("--geometry", "qwen3-8c"), 2, "qwen3-8b"),
         (("--page-tokens", "0"), 2, "page_tokens"),
         (("--pages", "1000000000"), 10, "host pool, 2 x 1000000000 + 8 pages"),

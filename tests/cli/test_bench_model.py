@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
-from cli_runner import QUIET, call, command_line
+from cli_runner import call, signalled
 
 from hicachectl.bench_results import priors_of, read_bench
 from hicachectl.runtime.cost import Path as CostPath
@@ -193,16 +191,22 @@ def test_a_disk_without_room_is_refused_before_anything_is_measured(tmp_path: Pa
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)])
 def test_a_signal_ends_it_with_its_code_and_leaves_nothing(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    line = command_line(*SMALL, "--rounds", "10000", "--path", str(tmp_path / "new"), "-o", "json")
-    process = subprocess.Popen(line, env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        deadline = time.monotonic() + 50
-        while not list(tmp_path.glob("new/hicachectl-bench-*")) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        process.send_signal(number)
-        out, err = process.communicate(timeout=50)
-    finally:
-        process.kill()
-    assert process.returncode == code, err
-    assert json.loads(out)["exit_code"] == code
+    ran = signalled(
+        number, *SMALL, "--rounds", "10000", "--path", str(tmp_path / "new"), "-o", "json",
+        when=lambda: list(tmp_path.glob("new/hicachectl-bench-*")),
+    )  # fmt: skip
+    assert ran.code == code, ran.err
+    assert ran.json["exit_code"] == code
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_run_left_is_removed_and_told_by_the_next(tmp_path: Path) -> None:
+    killed = signalled(
+        signal.SIGKILL, *SMALL, "--rounds", "10000", "--path", str(tmp_path),
+        when=lambda: list(tmp_path.glob("hicachectl-bench-*/round/*/*/*.page")),
+    )  # fmt: skip
+    assert killed.code == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    ran = call(*SMALL, "--rounds", "1", "--path", str(tmp_path))
+    assert f"removed {left}, which a killed measurement left" in "".join(ran.err.splitlines())
     assert list(tmp_path.iterdir()) == []

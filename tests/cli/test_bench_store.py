@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
-from cli_runner import QUIET, call, command_line
+from cli_runner import call, signalled
 
 from hicachectl.bench_results import priors_of, read_bench
 from hicachectl.commands.bench_store import _pages_a_round
@@ -141,16 +139,23 @@ def test_a_signal_ends_it_with_its_code_and_leaves_nothing_but_the_files_of_othe
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     (tmp_path / "mine").write_text("of another")
-    line = command_line(*SMALL[:-4], "--size", "4MiB", "--rounds", "1000", "--path", str(tmp_path), "-o", "json")
-    process = subprocess.Popen(line, env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        deadline = time.monotonic() + 50
-        while not list(tmp_path.glob("hicachectl-bench-*/round/*/*/*.page")) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        process.send_signal(number)
-        out, err = process.communicate(timeout=50)
-    finally:
-        process.kill()
-    assert process.returncode == code, err
-    assert json.loads(out)["exit_code"] == code
+    ran = signalled(
+        number, *SMALL[:-4], "--size", "4MiB", "--rounds", "1000", "--path", str(tmp_path), "-o", "json",
+        when=lambda: list(tmp_path.glob("hicachectl-bench-*/round/*/*/*.page")),
+    )  # fmt: skip
+    assert ran.code == code, ran.err
+    assert ran.json["exit_code"] == code
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_what_a_killed_run_left_is_removed_and_told_by_the_next_even_one_that_the_disk_refuses(tmp_path: Path) -> None:
+    killed = signalled(
+        signal.SIGKILL, *SMALL[:-4], "--size", "4MiB", "--rounds", "1000", "--path", str(tmp_path),
+        when=lambda: list(tmp_path.glob("hicachectl-bench-*/round/*/*/*.page")),
+    )  # fmt: skip
+    assert killed.code == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    ran = call(*SMALL[:-4], "--size", "500TiB", "--path", str(tmp_path))
+    assert ran.code == 10
+    assert f"removed {left}, which a killed measurement left" in "".join(ran.err.splitlines())
+    assert list(tmp_path.iterdir()) == []

@@ -28,11 +28,12 @@ def test_every_device_has_an_address_of_its_own() -> None:
 
 
 def test_copies_that_run_together_move_what_they_say_and_leave_nothing() -> None:
+    from hicachectl.link_room import REGION_BYTES
     from hicachectl.runtime.memory.live import LIVE
     from hicachectl.runtime.probes.flows import run_together
     from hicachectl.runtime.transfer.link_rig import TorchRig
 
-    with closing(TorchRig(64 * MIB)) as rig:
+    with closing(TorchRig(64 * MIB, region_bytes=REGION_BYTES)) as rig:
         up, down = rig.flow("cuda:0", None, 64 * MIB, up=True), rig.flow("cuda:0", None, 64 * MIB, up=False)
         assert rig.memory("cuda:0", None).registered_with is not None
         alone = run_together([up], 0.2)[0].bytes_per_s

@@ -100,7 +100,7 @@ def document(name: str) -> dict[str, Any]:
     )  # fmt: skip
     result = bench_result(
         "model", setting, measures, costs, model_details(found, model, told, "asked for"),
-        reasons={**model_reasons(found, model), **no_costs},
+        reasons={**model_reasons(model), **no_costs},
     )  # fmt: skip
     made: dict[str, Any] = result.data
     assert unexplained_nulls(made) == []

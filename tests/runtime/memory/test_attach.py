@@ -18,7 +18,7 @@ import pytest
 from fake_memory import MIB, FakeDriver
 from shared_pools import GEOMETRY, LAYOUT, N_SLOTS
 
-from hicachectl.errors import HostError, PermissionDenied, UsageError
+from hicachectl.errors import HicacheError, HostError, PermissionDenied, UsageError
 from hicachectl.linux_calls import MADV_POPULATE_WRITE
 from hicachectl.runtime.geometry import KVGeometry, KVKind
 from hicachectl.runtime.layout import Layout
@@ -308,6 +308,30 @@ def test_what_is_no_pool_is_never_removed_opened_for_a_pool_or_attached_to(path:
         assert os.path.lexists(path)
     finally:
         os.rmdir(path) if kind == "folder" else os.unlink(path)
+
+
+@pytest.mark.parametrize(
+    ("number", "refused", "hint"),
+    [
+        (errno.EACCES, PermissionDenied, "as the user who made it"),
+        (errno.ELOOP, UsageError, "not a link to it"),
+        (errno.EISDIR, UsageError, "not its folder"),
+        (errno.EMFILE, HostError, "ulimit -n"),
+        (errno.EIO, HostError, "kernel's log"),
+    ],
+)
+def test_a_pool_that_cannot_be_opened_says_what_stands_in_the_way(
+    monkeypatch: pytest.MonkeyPatch, number: int, refused: type[HicacheError], hint: str
+) -> None:
+    def no(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", no)
+    with pytest.raises(HicacheError) as caught:
+        attach("/dev/shm/hicachectl-closed")
+    assert type(caught.value) is refused
+    assert hint in (caught.value.hint or "")
+    assert caught.value.why == os.strerror(number)
 
 
 def test_a_file_that_took_the_name_meanwhile_stays_when_the_owner_closes(path: str) -> None:

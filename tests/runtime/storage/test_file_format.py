@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -83,6 +84,24 @@ def test_a_temporary_file_in_use_is_not_removed_and_an_abandoned_one_is(tmp_path
     assert remove_if_abandoned(str(temp))
     assert not temp.exists()
     assert remove_if_abandoned(str(temp))
+
+
+def test_abandoned_files_are_locked_as_network_file_systems_ask_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS turns flock into a lock of a range, and gives an exclusive one only where the file is open for writing (flock(2))."""
+    flock = fcntl.flock
+
+    def of_nfs(fd: int, operation: int) -> None:
+        if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        flock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", of_nfs)
+    temp = tmp_path / ".tmp-1"
+    temp.touch()
+    assert remove_if_abandoned(str(temp))
+    assert not temp.exists()
 
 
 def test_partial_transfers_go_on_where_they_stopped() -> None:
