@@ -4,16 +4,41 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hicachectl.errors import UsageError
 
-__all__ = ["check_found", "refuse_other"]
+if TYPE_CHECKING:
+    from hicachectl.size_run import Sizing
+    from hicachectl.tuning.sizing.prediction import Prediction
+
+__all__ = ["asked_of", "check_found", "refuse_other"]
 
 _FOUND = {"steps", "chosen", "bound", "rule", "reason"}
 """Of what a run records as asked: what it found itself."""
 _MISSING = object()
+
+
+def asked_of(run: Sizing, prediction: Prediction) -> dict[str, Any]:
+    """Return what a sizing asks, as its record holds it: every option that its answer hangs on, and what it found itself. Reads the files of --costs."""
+    from hicachectl.run_costs import read_costs, sizing_costs
+
+    base, settings, info, choice = run.base, run.effective.run, run.plan.info, prediction.choice
+    return {
+        "records": 3, "device": base.device, "host_memory": settings.host_memory.model_dump(mode="json"),
+        "trace": base.trace_name, "format": info.format, "requests": info.n_requests, "input_tokens": info.total_input_tokens,
+        "blocks": info.total_blocks, "limit": settings.limit, "seed": settings.seed, "geometry": base.geometry.name,
+        "page_bytes": base.geometry.page_bytes, "device_slots": run.device_pages, "layout": settings.layout,
+        "backend": settings.backend, "write_policy": settings.write_policy, "eviction": settings.eviction,
+        "steps": list(prediction.sizes), "chosen": choice.host_pages, "points": run.points, "bound": choice.bound.value,
+        "rule": choice.rule.value, "reason": choice.reason, "concurrency": run.concurrency, "exclusive": run.exclusive,
+        "storage_pages": run.storage_pages, "steps_text": run.steps_text, "max_bytes": run.max_bytes, "ranks": run.ranks,
+        "shared": run.shared, "session_gap_s": settings.session_gap_s, "compute": settings.compute.model_dump(mode="json"),
+        "costs": asdict(sizing_costs(read_costs(settings.costs))), "window_sha256": prediction.window_sha256,
+        "storage_folder": None if run.storage_folder is None else str(run.storage_folder),
+    }  # fmt: skip
 
 
 def refuse_other(run_id: str, folder: Path, was: Mapping[str, Any], asked: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hicachectl.tuning.sizing.prediction import Prediction
     from hicachectl.tuning.sizing.steps import Climbed
 
-__all__ = ["size_exit_code", "size_findings"]
+__all__ = ["short_window", "size_exit_code", "size_findings"]
 
 
 def size_exit_code(climbed: Climbed, *, predict_only: bool) -> ExitCode:
@@ -31,13 +31,7 @@ def size_findings(prediction: Prediction, climbed: Climbed) -> list[Diagnostic]:
     found = []
     if prediction.sure.too_short:
         before, after = (grown.plateau_pages for grown in prediction.sure.growth[-2:])
-        found.append(
-            Diagnostic(
-                "HC-WINDOW-SHORT", Severity.NOTE,
-                f"the plateau is a lower bound: it moved from {before} to {after} pages over the last quarter of the requests",
-                subject="growth", hint="record a longer window of the same traffic",
-            )
-        )  # fmt: skip
+        found.append(short_window(before, after))
     if 0 < prediction.device_pages <= prediction.busy_pages:
         found.append(
             Diagnostic(
@@ -81,6 +75,15 @@ def size_findings(prediction: Prediction, climbed: Climbed) -> list[Diagnostic]:
             )
         )  # fmt: skip
     return found
+
+
+def short_window(before_pages: int, after_pages: int) -> Diagnostic:
+    """Say that the plateau moved over the last quarter of a window, as a sizing and `trace curve` do. Pure."""
+    return Diagnostic(
+        "HC-WINDOW-SHORT", Severity.NOTE,
+        f"the plateau is a lower bound: it moved from {before_pages} to {after_pages} pages over the last quarter of the requests",
+        subject="growth", hint="record a longer window of the same traffic",
+    )  # fmt: skip
 
 
 def _about_choice(prediction: Prediction, climbed: Climbed) -> list[Diagnostic]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hicachectl.context import Context
-from hicachectl.size_asked import check_found, refuse_other
-from hicachectl.size_run import NO_STEPS, Done, Sizing
+from hicachectl.size_asked import asked_of, check_found, refuse_other
+from hicachectl.size_run import NO_STEPS, Done, Sizing, tell_to
 from hicachectl.size_window import Collected
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hicachectl.tuning.sizing.live_steps import LiveTried
     from hicachectl.tuning.sizing.prediction import Prediction
     from hicachectl.tuning.sizing.size_journal import SizeJournal
-    from hicachectl.tuning.sizing.steps import Climbed, Step
+    from hicachectl.tuning.sizing.steps import Climbed
     from hicachectl.tuning.sizing.trial import Trial
     from hicachectl.tuning.sizing.waterfall import Waterfall
 
@@ -84,7 +84,7 @@ class LiveSizing(Sizing):
         from hicachectl.tuning.sizing.size_journal import JOURNAL_FILE
 
         records, journal = self.collected.records, self.collected.journal
-        asked = self._asked(prediction)
+        asked = asked_of(self, prediction)
         if records.sized is None:
             journal.append("sized", asked=asked)
             return prediction, journal, Done({}, {})
@@ -157,14 +157,10 @@ class LiveSizing(Sizing):
                 self.too_long_requests += tried.live.too_long_requests
                 return tried
 
-            def tell(step: Step) -> None:
-                if step.trial is not None and progress.kind == "plain":
-                    progress.enter(f"{step.pages} pages hit {100 * step.trial.rate:.2f} %")
-
             climbed, self.live_steps = climb_live(
                 sizes, prediction.choice.host_pages, try_size=try_size,
                 assume=lambda pages: assumption_of(self.base, self.device_pages, pages, exclusive=self.exclusive), journal=journal, done=dict(self._done),
-                points=self.points, reach=prediction.reach, window_s=float(window["seconds"]), most_requests=max(1, self.plan.info.n_requests // 2), time_budget_s=self.left_s(time_budget_s), tell=tell,
+                points=self.points, reach=prediction.reach, window_s=float(window["seconds"]), most_requests=max(1, self.plan.info.n_requests // 2), time_budget_s=self.left_s(time_budget_s), tell=tell_to(progress),
             )  # fmt: skip
         return climbed
 
@@ -200,7 +196,7 @@ class LiveSizing(Sizing):
             f"{at.reason}; the curve is made anew from the newest {n} requests, {self.drift.new_requests} of them new"
         )
         newer = self.predict()
-        journal.append("sized", asked=self._asked(newer))
+        journal.append("sized", asked=asked_of(self, newer))
         return newer
 
     def _take(self, path: Path) -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from hicachectl.context import Context
-from hicachectl.errors import UsageError
-from hicachectl.size_asked import check_found, refuse_other
-from hicachectl.size_tiers import is_exclusive, require_shareable, storage_folder_of, storage_pages_of
+from hicachectl.size_asked import asked_of, check_found, refuse_other
+from hicachectl.size_pages import sizes_of, storage_pages_of
+from hicachectl.size_tiers import is_exclusive, require_shareable, storage_folder_of
 
 if TYPE_CHECKING:
     from hicachectl.config import Effective
+    from hicachectl.progress import Progress
     from hicachectl.run_plan import RunPlan
     from hicachectl.runtime.replay.driver import ReplayConfig
     from hicachectl.runtime.replay.record import Recorder
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from hicachectl.tuning.sizing.trial_storage import TrialStorage
     from hicachectl.tuning.sizing.waterfall import Waterfall
 
-__all__ = ["NO_STEPS", "Done", "Sizing"]
+__all__ = ["NO_STEPS", "Done", "Sizing", "tell_to"]
 
 NO_STEPS = "none"
 
@@ -72,7 +73,7 @@ class Sizing:
         self._taken_words = f"L1 on this host {format_bytes(on_host)}, key tables {format_bytes(tables)}"
         taken = on_host + tables
         limit = None if max_bytes is None else parse_size(max_bytes, where="--max-bytes")
-        self._taken_bytes, self._max_bytes = taken, limit
+        self._taken_bytes, self.max_bytes = taken, limit
         self.budget = self._look()
         self._made_storage: TrialStorage | None = None
 
@@ -81,12 +82,15 @@ class Sizing:
         from hicachectl.tuning.sizing.prediction import predict
 
         plan = self.plan
+        sizes = (
+            None if self.steps_text in ("auto", NO_STEPS) else sizes_of(self.steps_text, self.base.geometry.page_bytes)
+        )
         with self.cli.progress("curve"):
             return predict(
                 plan.trace, plan.info, self.base, self.budget, device_pages=self.device_pages,
                 longest_pages=plan.longest_pages, points=self.points, concurrency=self.concurrency,
-                exclusive=self.exclusive, storage_pages=self.storage_pages, steps=self._asked_sizes(),
-                only_bytes=self._max_bytes, predict_only=self.steps_text == NO_STEPS,
+                exclusive=self.exclusive, storage_pages=self.storage_pages, steps=sizes,
+                only_bytes=self.max_bytes, predict_only=self.steps_text == NO_STEPS,
             )  # fmt: skip
 
     def budget_note(self, prediction: Prediction) -> str | None:
@@ -102,8 +106,8 @@ class Sizing:
                 f"{here}, and one request needs {prediction.limits.least_pages}: predicted for a larger host, without a limit of "
                 "memory; --max-bytes SIZE gives that host's"
             )
-        if self._max_bytes is not None and self._max_bytes > can_use:
-            return f"{here}: predicted for a host with {format_bytes(self._max_bytes)} for the pool (--max-bytes)"
+        if self.max_bytes is not None and self.max_bytes > can_use:
+            return f"{here}: predicted for a host with {format_bytes(self.max_bytes)} for the pool (--max-bytes)"
         return None
 
     def journal(self, prediction: Prediction, state: Path, *, resume: bool) -> tuple[Prediction, SizeJournal, Done]:
@@ -114,7 +118,7 @@ class Sizing:
         """
         from hicachectl.tuning.sizing.size_journal import JOURNAL_FILE, SizeJournal
 
-        asked = self._asked(prediction)
+        asked = asked_of(self, prediction)
         if not resume:
             journal = SizeJournal.begin(state, asked)
             self.cli.subject = journal.id
@@ -173,16 +177,12 @@ class Sizing:
                 before = progress.done
                 return trials.step(pages)
 
-            def tell(step: Step) -> None:
-                if step.trial is not None and progress.kind == "plain":
-                    progress.enter(f"{step.pages} pages hit {100 * step.trial.rate:.2f} %")
-
             return climb(
                 sizes, prediction.choice.host_pages, try_size=try_size, predict=prediction.hits,
                 total_pages=prediction.curve.total,
                 assume=lambda pages: assumption_of(self.base, self.device_pages, pages, exclusive=self.exclusive),
                 journal=journal, done=done, points=self.points, reach=prediction.reach,
-                slack_pages=int((0.01 + 2 * error) * prediction.curve.total), time_budget_s=self.left_s(time_budget_s), tell=tell,
+                slack_pages=int((0.01 + 2 * error) * prediction.curve.total), time_budget_s=self.left_s(time_budget_s), tell=tell_to(progress),
             )  # fmt: skip
 
     def beside(
@@ -311,7 +311,7 @@ class Sizing:
             self.base.host_memory, self.base.geometry, self.base.device, ranks=self.ranks, shared=self.shared
         )
         return budget_of(
-            read_memory(self.root), taken_bytes=self._taken_bytes, taken_words=self._taken_words, max_bytes=self._max_bytes, plan=plan
+            read_memory(self.root), taken_bytes=self._taken_bytes, taken_words=self._taken_words, max_bytes=self.max_bytes, plan=plan
         )  # fmt: skip
 
     def _require_room(self, pages: int) -> None:
@@ -328,38 +328,12 @@ class Sizing:
                 why=f"bound by {now.bound}",
             )
 
-    def _asked_sizes(self) -> tuple[int, ...] | None:
-        if self.steps_text in ("auto", NO_STEPS):
-            return None
-        from hicachectl.units import parse_size
 
-        page = self.base.geometry.page_bytes
-        sizes = []
-        for word in self.steps_text.split(","):
-            word = word.strip()
-            pages = int(word) if word.isascii() and word.isdigit() else parse_size(word, where="--steps") // page
-            if pages < 1:
-                raise UsageError(
-                    f"a step of {word!r}", where="--steps", why=f"a page is {page} bytes", hint="at least one page"
-                )
-            sizes.append(pages)
-        return tuple(sizes)
+def tell_to(progress: Progress) -> Callable[[Step], None]:
+    """Return what names each step that is over on plain progress; a bar shows them itself."""
 
-    def _asked(self, prediction: Prediction) -> dict[str, Any]:
-        """What makes two sizing runs the same question."""
-        from hicachectl.run_costs import read_costs, sizing_costs
+    def tell(step: Step) -> None:
+        if step.trial is not None and progress.kind == "plain":
+            progress.enter(f"{step.pages} pages hit {100 * step.trial.rate:.2f} %")
 
-        geometry, run = self.base.geometry, self.effective.run
-        info = self.plan.info
-        return {
-            "records": 3, "device": self.base.device, "host_memory": run.host_memory.model_dump(mode="json"), "trace": self.base.trace_name, "format": info.format, "requests": info.n_requests, "input_tokens": info.total_input_tokens,
-            "blocks": info.total_blocks, "limit": run.limit, "seed": run.seed, "geometry": geometry.name, "page_bytes": geometry.page_bytes,
-            "device_slots": self.device_pages, "layout": run.layout, "backend": run.backend, "write_policy": run.write_policy,
-            "eviction": run.eviction, "steps": list(prediction.sizes), "chosen": prediction.choice.host_pages, "points": self.points,
-            "bound": prediction.choice.bound.value, "rule": prediction.choice.rule.value, "reason": prediction.choice.reason,
-            "concurrency": self.concurrency, "exclusive": self.exclusive, "storage_pages": self.storage_pages,
-            "steps_text": self.steps_text, "max_bytes": self._max_bytes, "ranks": self.ranks, "shared": self.shared,
-            "session_gap_s": run.session_gap_s, "compute": run.compute.model_dump(mode="json"),
-            "costs": asdict(sizing_costs(read_costs(run.costs))), "window_sha256": prediction.window_sha256,
-            "storage_folder": None if self.storage_folder is None else str(self.storage_folder),
-        }  # fmt: skip
+    return tell

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from hicachectl.envelope import plain
 from hicachectl.errors import UsageError
-from hicachectl.units import parse_size
 
 if TYPE_CHECKING:
     from hicachectl.runtime.geometry import KVGeometry
@@ -27,7 +26,6 @@ __all__ = [
     "step_storage",
     "storage_folder_of",
     "storage_holds",
-    "storage_pages_of",
     "tiers_data",
 ]
 
@@ -56,25 +54,6 @@ def require_shareable(geometry: KVGeometry, *, shared: bool) -> None:
             f"{geometry.name} is {geometry.kind.value.upper()}, not MLA", where="--shared",
             why="each rank holds heads of its own, so there is no pool that all could map", hint="leave --shared out",
         )  # fmt: skip
-
-
-def storage_pages_of(text: str | None, page_bytes: int) -> int | None:
-    """Read --l3 as pages: None without a limit, 0 for no storage tier. Pure. Raises UsageError.
-
-    >>> storage_pages_of("8000", 4096), storage_pages_of("1MiB", 4096), storage_pages_of("infinite", 4096)
-    (8000, 256, None)
-    """
-    if text is None:
-        return 0
-    if text == "infinite":
-        return None
-    pages = int(text) if text.isascii() and text.isdigit() else parse_size(text, where="--l3") // page_bytes
-    if pages < 1:
-        raise UsageError(
-            f"a storage tier of {text!r}", where="--l3", why=f"a page is {page_bytes} bytes",
-            hint="give pages such as 200000, a size such as 4TiB, or infinite",
-        )  # fmt: skip
-    return pages
 
 
 def storage_folder_of(path: Path | None, l3: str | None) -> Path | None:

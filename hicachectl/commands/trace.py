@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hicachectl.context import Context
-from hicachectl.envelope import Diagnostic, Result, Severity
+from hicachectl.envelope import Diagnostic, Result
 from hicachectl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -193,16 +193,10 @@ def _page_bytes(geometry: str | None, page_tokens: int) -> int | None:
 def _curve_findings(data: dict[str, Any]) -> list[Diagnostic]:
     if not data["window_too_short"]:
         return []
+    from hicachectl.size_findings import short_window
+
     before, after = (grown["plateau_pages"] for grown in data["growth"][-2:])
-    return [
-        Diagnostic(
-            "HC-WINDOW-SHORT",
-            Severity.NOTE,
-            f"the plateau is a lower bound: it moved from {before} to {after} pages over the last quarter of the requests",
-            subject="growth",
-            hint="record a longer window of the same traffic",
-        )
-    ]
+    return [short_window(before, after)]
 
 
 def _written(cli: Context, path: str, made: Trace, source: str, out: Path, force: bool) -> None:

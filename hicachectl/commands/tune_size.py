@@ -127,6 +127,7 @@ def size(
         {"--trace": effective.run.trace if live is None else live, **costs_named},
     )
     verified = _host_as_tuned(cli, anyway=anyway)
+    state = _state(cli, state_dir)
     run: Sizing
     if asked_live is None:
         run = Sizing(
@@ -138,7 +139,7 @@ def size(
             cli,
             asked_live,
             effective.run.page_tokens,
-            _state(cli, state_dir),
+            state,
             resume=resume,
             budget_s=budget_s,
             points=points,
@@ -146,7 +147,6 @@ def size(
         ctx.call_on_close(collected.close)
         run = LiveSizing(cli, effective, collected, max_bytes, steps, points, concurrency, ranks, shared, l2=l2, l3=l3)
     prediction = run.predict()
-    state = _state(cli, state_dir)
     prediction, journal, done = run.journal(prediction, state, resume=resume)
     ctx.call_on_close(journal.close)
     for said in clear_left(state, journal.id):

@@ -18,26 +18,18 @@ from hicachectl.tuning.sizing import budget
 from hicachectl.tuning.sizing.size_journal import SizeJournal
 
 REAL_BUDGET = budget.budget_of
+LONG = (
+    "tune", "size", "--trace", "long.jsonl", "--geometry", "tiny-4k", "--state-dir", "state", "--progress", "none",
+)  # fmt: skip
+"""A sizing long enough to be stopped while it is at work."""
 pytestmark = pytest.mark.usefixtures("chats_folder")
 
 
 def killed(tmp_path: Path, mark: str, *argv: str) -> list[str]:
     """Start a sizing, kill it when its record holds `mark`, and return the kinds of records that were whole."""
     write_trace(tmp_path / "long.jsonl", [*conversations(400, 6, 3), *conversations(40, 6, 2)])
-    line = [
-        "tune",
-        "size",
-        "--trace",
-        "long.jsonl",
-        "--geometry",
-        "tiny-4k",
-        "--state-dir",
-        "state",
-        "--progress",
-        "none",
-    ]
     process = subprocess.Popen(
-        command_line(*line, *argv), env=QUIET, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path
+        command_line(*LONG, *argv), env=QUIET, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path
     )
     records = tmp_path / "state" / "size" / "s-0001" / "steps.jsonl"
     end = time.monotonic() + 60
@@ -115,20 +107,8 @@ def test_memory_that_went_meanwhile_ends_the_steps_with_the_last_good_one(
 
 def test_ctrl_c_ends_with_130_and_leaves_a_record_to_go_on_from(tmp_path: Path) -> None:
     write_trace(tmp_path / "long.jsonl", conversations(400, 6, 3))
-    argv = [
-        "tune",
-        "size",
-        "--trace",
-        "long.jsonl",
-        "--geometry",
-        "tiny-4k",
-        "--state-dir",
-        "state",
-        "--progress",
-        "none",
-    ]
     process = subprocess.Popen(
-        command_line(*argv), env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path
+        command_line(*LONG), env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path
     )
     records = tmp_path / "state" / "size" / "s-0001" / "steps.jsonl"
     end = time.monotonic() + 60
@@ -226,20 +206,8 @@ def test_signals_one_after_the_other_leave_no_file_of_the_storage_tier(
     write_trace(tmp_path / "long.jsonl", conversations(400, 6, 3))
     disk = tmp_path / "disk"
     disk.mkdir()
-    argv = (
-        "tune",
-        "size",
-        "--trace",
-        "long.jsonl",
-        "--geometry",
-        "tiny-4k",
-        "--state-dir",
-        "state",
-        "--progress",
-        "none",
-    )
     process = subprocess.Popen(
-        command_line(*argv, "--l3", "infinite", "--l3-path", "disk", "--no-waterfall"), env=QUIET, stdout=subprocess.DEVNULL,
+        command_line(*LONG, "--l3", "infinite", "--l3-path", "disk", "--no-waterfall"), env=QUIET, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL, cwd=tmp_path,
     )  # fmt: skip
     end = time.monotonic() + 60

@@ -41,6 +41,7 @@ READING_ORDER: tuple[str, ...] = (
     "from_record",
     "trial_record",
     "size_journal",
+    "whole_lines",
     "live_source",
     "live_follow",
     "live_parsers",

@@ -15,7 +15,7 @@ from hicachectl.runtime.replay.workload import open_trace
 from hicachectl.tuning.sizing.live_parsers import TraceParser
 from hicachectl.tuning.sizing.live_source import LiveSource
 from hicachectl.tuning.sizing.live_window import LiveWindow
-from hicachectl.tuning.sizing.window_file import WindowFile, whole_bytes
+from hicachectl.tuning.sizing.window_file import WindowFile
 
 __all__ = ["CHECKPOINT_S", "QUIET_S", "Collector", "WindowLimit", "nothing_came", "parse_window"]
 
@@ -92,10 +92,12 @@ class Collector:
         """Take up a window that was begun, cut to `n_bytes` (None: to its whole lines). Reads it. Raises UsageError, HostError."""
         if not self.path.exists():
             return
-        if n_bytes == 0 or not whole_bytes(self.path):
+        file = WindowFile.go_on(self.path, n_bytes)
+        if not file.n_bytes:
+            file.close()
             self.path.unlink()  # killed before its first checkpoint: all of it comes again
             return
-        self.file = WindowFile.go_on(self.path, n_bytes)
+        self.file = file
         trace = open_trace(self.path)
         self.window = LiveWindow(trace.block_tokens, self._page_tokens)
         for request in trace:

@@ -8,11 +8,12 @@ the pairs (delete-one jackknife), and how far two runs of one size were apart (`
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from hicachectl.tuning.sizing.confidence import standard_error
 
 __all__ = ["Column", "RestoreRatio", "Restores", "compare_restores", "restores_of", "seconds_per_page", "tenths"]
 
@@ -112,7 +113,7 @@ def compare_restores(
     groups = np.arange(n) * _GROUPS // n
     each = tuple(float(second[groups == g, 1].sum() / first[groups == g, 1].sum()) for g in range(_GROUPS))
     left_out = [float(second[groups != g, 1].sum() / first[groups != g, 1].sum()) for g in range(_GROUPS)]
-    noise = math.hypot(_jackknife(left_out), drift)
+    noise = math.hypot(standard_error(left_out), drift)
     slower = float((second[:, 1].sum() - first[:, 1].sum()) / first[:, 0].sum())
     return RestoreRatio(
         small_pages, large_pages, n, ratio, noise, slower, differs=abs(ratio - 1) > _SIGNIFICANT * noise, by_tenth=each
@@ -126,10 +127,3 @@ def _matched(small: Restores, large: Restores) -> tuple[npt.NDArray[np.float64],
     first, second = rows[0][i, 1:], rows[1][j, 1:]
     same = first[:, 0] == second[:, 0]
     return first[same], second[same]
-
-
-def _jackknife(left_out: Sequence[float]) -> float:
-    """Standard error from estimates that each leave one group out."""
-    values = np.asarray(left_out)
-    n = len(values)
-    return float(np.sqrt((n - 1) / n * ((values - values.mean()) ** 2).sum()))

@@ -21,7 +21,7 @@ from hicachectl.tuning.sizing.session_band import SessionBand, tenth_of
 from hicachectl.tuning.sizing.weighted_pass import WeightedPass
 from hicachectl.tuning.sizing.window import Counts, Definition, last_tokens
 
-__all__ = ["SAMPLE_ABOVE", "WIDENED", "Sampled", "sample", "sampled_curve"]
+__all__ = ["SAMPLE_ABOVE", "WIDENED", "Sampled", "sample"]
 
 SAMPLE_ABOVE = 1_000_000_000
 """References from which on the curve is sampled."""
@@ -37,19 +37,6 @@ class Sampled:
     curve: HitCurve
     band: SessionBand | None
     reason: str | None
-
-
-def sampled_curve(
-    requests: Iterable[TraceRequest],
-    block_tokens: int,
-    one_in: int,
-    definition: Definition = Definition.D1,
-    *,
-    first: int = 0,
-    seed: int = 0,
-) -> HitCurve:
-    """Estimate the curve alone, as `sample` does. Reads `requests` twice."""
-    return sample(requests, block_tokens, one_in, definition, first=first, seed=seed).curve
 
 
 def sample(

@@ -27,6 +27,7 @@ from hicachectl.errors import UsageError
 from hicachectl.tuning.lock import locked
 from hicachectl.tuning.sizing.journal_lines import JournalLine, bad_line, read_lines
 from hicachectl.tuning.sizing.trial_record import trial_of
+from hicachectl.tuning.sizing.whole_lines import whole_bytes, write_all
 from hicachectl.tuning.state import fsync_folder, no_room
 
 __all__ = [
@@ -133,11 +134,8 @@ class SizeJournal:
         try:
             handle = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
-                size = os.fstat(handle).st_size
-                end = os.pread(handle, size, 0).rfind(b"\n") + 1
-                if end != size:
-                    os.ftruncate(handle, end)  # a line that a kill cut
-                os.write(handle, line)
+                os.ftruncate(handle, whole_bytes(handle))  # a line that a kill cut
+                write_all(handle, line)
                 os.fsync(handle)
             finally:
                 os.close(handle)

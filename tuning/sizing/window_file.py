@@ -11,9 +11,10 @@ from typing import Any
 from hicachectl.errors import UsageError
 from hicachectl.runtime.replay.request import TraceRequest
 from hicachectl.runtime.replay.trace1 import trace1_header, trace1_line
+from hicachectl.tuning.sizing.whole_lines import whole_bytes, write_all
 from hicachectl.tuning.state import fsync_folder, no_room
 
-__all__ = ["WindowFile", "check_seal", "seal_of", "whole_bytes"]
+__all__ = ["WindowFile", "check_seal", "seal_of"]
 
 
 class WindowFile:
@@ -38,7 +39,7 @@ class WindowFile:
         """Open a file again, cut to `n_bytes` (None: to its whole lines). Changes it. Raises HostError."""
         handle = _opened(path, 0)
         try:
-            whole = whole_bytes(path)
+            whole = whole_bytes(handle)
             kept = whole if n_bytes is None else min(n_bytes, whole)
             os.ftruncate(handle, kept)
             os.fsync(handle)
@@ -65,27 +66,11 @@ class WindowFile:
         os.close(self._handle)
 
     def _write(self, data: bytes) -> None:
-        view = memoryview(data)
         try:
-            while view:
-                view = view[os.write(self._handle, view) :]
+            write_all(self._handle, data)
         except OSError as error:
             raise no_room("the window", self.path, error) from error
         self.n_bytes += len(data)
-
-
-def whole_bytes(path: Path) -> int:
-    """Return the bytes of the whole lines of a file: up to the end of its last one. Reads its end."""
-    with path.open("rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        while end:
-            begin = max(0, end - (1 << 16))
-            file.seek(begin)
-            last = file.read(end - begin).rfind(b"\n")
-            if last >= 0:
-                return begin + last + 1
-            end = begin
-    return 0
 
 
 def seal_of(path: Path) -> dict[str, Any]:
@@ -115,6 +100,6 @@ def check_seal(path: Path, recorded: Mapping[str, Any]) -> None:
 
 def _opened(path: Path, flags: int) -> int:
     try:
-        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
+        return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
     except OSError as error:
         raise no_room("the window", path, error) from error

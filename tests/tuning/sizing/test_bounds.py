@@ -21,7 +21,7 @@ from hicachectl.tuning.sizing.curve import curve_of
 from hicachectl.tuning.sizing.extents import runs_of
 from hicachectl.tuning.sizing.fifo import fifo_hits
 from hicachectl.tuning.sizing.opt import opt_hits
-from hicachectl.tuning.sizing.sampling import WIDENED, sample, sampled_curve
+from hicachectl.tuning.sizing.sampling import WIDENED, sample
 from hicachectl.tuning.sizing.simulate import Policy, policies_to_compare, simulate
 from hicachectl.tuning.sizing.window import Definition, window_of
 
@@ -106,7 +106,7 @@ def test_the_recorded_traces_give_the_recorded_fifo_and_bound(trace: str, expect
 def test_a_sample_of_everything_is_the_exact_curve(requests: list[Path], definition: Definition, warm: bool) -> None:
     first = len(requests) // 2 if warm else 0
     exact = curve_of(window_of(traced(requests), BLOCK), definition, first=first)
-    sampled = sampled_curve(traced(requests), BLOCK, 1, definition, first=first)
+    sampled = sample(traced(requests), BLOCK, 1, definition, first=first).curve
     assert sampled.total == exact.total
     assert [sampled.at(c) for c in range(60)] == [exact.at(c) for c in range(60)]
 
@@ -120,7 +120,7 @@ def test_one_block_in_ten_with_hot_ones_kept_is_within_a_point(trace: str, worst
     opened = open_trace(shared_path(f"traces/{trace}"))
     requests = list(opened)
     exact = curve_of(window_of(requests, opened.block_tokens))
-    sampled = sampled_curve(requests, opened.block_tokens, 10)
+    sampled = sample(requests, opened.block_tokens, 10).curve
     for capacity in (2_000, 8_000, 16_000, 32_000, 64_000, 200_000):
         assert abs(100 * sampled.rate(capacity) - 100 * exact.rate(capacity)) < worst
 
