@@ -36,14 +36,19 @@ def main() -> None:
             setattr(sys, name, open(os.devnull, "r" if number == 0 else "w", encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    code = run_cli(sys.argv[1:], os.environ, sys.stdin, sys.stdout, sys.stderr)
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-        signal.SIGHUP,
-    ):  # all is said: a late one may not replace the exit code
-        signal.signal(number, signal.SIG_IGN)
+    code = int(ExitCode.INTERRUPTED)
+    try:
+        code = run_cli(sys.argv[1:], os.environ, sys.stdin, sys.stdout, sys.stderr)
+        _ignore_signals()
+    except KeyboardInterrupt:  # one more while the end was being reported
+        _ignore_signals()
     sys.exit(_close_streams(code))
+
+
+def _ignore_signals() -> None:
+    """All is said: a late signal may not replace the exit code."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def run_cli(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+from cli_runner import QUIET
 
 from hicachectl.interrupt import Terminated, asked_to_stop, stop_error, terminable
 
@@ -44,3 +47,27 @@ def test_under_nohup_a_lost_terminal_ends_nothing(block: Callable[[], AbstractCo
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize(
+    ("late", "code"),
+    [
+        ("app.run_cli = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)", 130),
+        ("app.run_cli, app.signal.signal = lambda *_: 7, once", 7),
+    ],
+)
+def test_one_more_ctrl_c_behind_the_end_ends_with_the_exit_code_and_no_traceback(late: str, code: int) -> None:
+    program = (
+        "import signal\n"
+        "from hicachectl import app\n"
+        "real = signal.signal\n"
+        "def once(*args):\n"
+        "    app.signal.signal = real\n"
+        "    raise KeyboardInterrupt\n"
+        f"{late}\n"
+        "app.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=QUIET, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (code, "")
