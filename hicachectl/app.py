@@ -42,6 +42,9 @@ def main() -> None:
         _ignore_signals()
     except KeyboardInterrupt:  # one more while the end was being reported
         _ignore_signals()
+    # An interrupt that passed a string of code (how dataclasses are made), handled or not, makes `python -m` end by SIGINT
+    # instead of with the code, unless another string ran since.
+    exec("")
     sys.exit(_close_streams(code))
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,9 +55,12 @@ def test_under_nohup_a_lost_terminal_ends_nothing(block: Callable[[], AbstractCo
     [
         ("app.run_cli = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)", 130),
         ("app.run_cli, app.signal.signal = lambda *_: 7, once", 7),
+        ("app.run_cli = while_a_class_is_made", 130),
     ],
 )
-def test_one_more_ctrl_c_behind_the_end_ends_with_the_exit_code_and_no_traceback(late: str, code: int) -> None:
+def test_one_more_ctrl_c_behind_the_end_ends_with_the_exit_code_and_no_traceback(
+    late: str, code: int, tmp_path: Path
+) -> None:
     program = (
         "import signal\n"
         "from hicachectl import app\n"
@@ -64,10 +68,20 @@ def test_one_more_ctrl_c_behind_the_end_ends_with_the_exit_code_and_no_traceback
         "def once(*args):\n"
         "    app.signal.signal = real\n"
         "    raise KeyboardInterrupt\n"
+        "def while_a_class_is_made(*_):\n"
+        "    try: exec('raise KeyboardInterrupt')\n"
+        "    except KeyboardInterrupt: return 130\n"
         f"{late}\n"
         "app.main()\n"
     )
+    (tmp_path / "program.py").write_text(program)
     done = subprocess.run(
-        [sys.executable, "-c", program], env=QUIET, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "program"],
+        cwd=tmp_path,
+        env=QUIET,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (code, "")
