@@ -109,11 +109,16 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class LineCost:
-    """A transfer of n bytes takes `fixed_s + per_byte_s * n`; fitted to so many samples."""
+    """A transfer of n bytes takes `fixed_s + per_byte_s * n`; fitted to so many samples of [from_bytes, to_bytes] each.
+
+    None in files of a release that did not tell the sizes.
+    """
 
     fixed_s: float
     per_byte_s: float
     n_samples: int
+    from_bytes: int | None = None
+    to_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

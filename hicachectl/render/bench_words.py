@@ -6,7 +6,7 @@ from typing import Any
 
 from hicachectl.bench_data import missing_costs
 from hicachectl.render.screen import Screen
-from hicachectl.units import GIB
+from hicachectl.units import GIB, format_bytes
 
 __all__ = [
     "by_name",
@@ -18,6 +18,7 @@ __all__ = [
     "number",
     "rate_range",
     "rate_text",
+    "sizes",
     "span",
 ]
 
@@ -96,6 +97,17 @@ def span(expected: Data | None, scale: float = 1.0) -> str:
     low = "" if expected["low"] is None else f"{number(expected['low'] * scale)} "
     high = "" if expected["high"] is None else f" {number(expected['high'] * scale)}"
     return f"({low}..{high})"
+
+
+def sizes(cost: Data) -> str:
+    """Say which transfers a cost was fitted to. Pure.
+
+    >>> sizes({"from_bytes": 4096, "to_bytes": 1 << 20}), sizes({"from_bytes": None, "to_bytes": None})
+    (' of 4.0 KiB to 1.0 MiB', '')
+    """
+    if cost["from_bytes"] is None:
+        return ""
+    return f" of {format_bytes(cost['from_bytes'])} to {format_bytes(cost['to_bytes'])}"
 
 
 def rate_text(measure: Data | None, n_bytes: int) -> str | None:

@@ -9,13 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from bench_files import bench_document
 from cli_runner import call
 from fake_memory import MIB, FakeDriver, FakeKernel
 
 from hicachectl.bench_copy_data import copy_doubts, copy_headline
-from hicachectl.bench_costs import transfer_measures, transfers_of, why_no_line
+from hicachectl.bench_costs import line_cost, transfer_measures, transfers_of, why_no_line
 from hicachectl.bench_data import Costs, LineCost, measure, not_answered
 from hicachectl.bench_pool_data import pool_costs, pool_details, pool_measures
 from hicachectl.bench_results import priors_of, read_bench
@@ -291,6 +292,10 @@ def test_an_edited_or_cut_result_is_refused_with_the_place(tmp_path: Path) -> No
         (lambda d: d["data"]["costs"].update(host_read=line(fixed_s=0, per_byte_s=0)), "host_read is '0 s"),
         (lambda d: d["data"]["costs"].update(host_read=line(n_samples=-3)), "host_read.n_samples is -3"),
         (
+            lambda d: d["data"]["costs"].update(host_read=line(from_bytes=8192, to_bytes=4096)),
+            "host_read.from_bytes to to_bytes is '8192 to 4096', a smaller size",
+        ),
+        (
             lambda d: d["data"]["costs"].update(host_read=line()),
             "host_read.n_samples is 9, 0, the samples of its transfers",
         ),
@@ -396,6 +401,37 @@ def test_a_copy_faster_than_the_plain_copy_is_no_answer_and_names_its_peak() -> 
         "load_s: 120 % of the rate of one contiguous copy of the same bytes, 110 % is the most"
     )
     assert findings[1].message.startswith("backup_s: its peak (backup_peak_s): the middle half of 3 samples")
+
+
+def test_copies_of_one_size_have_no_line_and_say_so(tmp_path: Path) -> None:
+    file = tmp_path / "copy.json"
+    words = (
+        "--geometry",
+        "tiny-4k",
+        "--page-tokens",
+        "16",
+        "--pages",
+        "1",
+        "--layout",
+        "page_first",
+        "--backend",
+        "cpu",
+    )
+    call("bench", "copy", "--device", "cpu", *words, "--rounds", "3", "-o", "json", "--output-file", str(file))
+    data = json.loads(file.read_text())["data"]
+    assert data["costs"]["host_read"] is data["costs"]["host_write"] is None
+    (line,) = data["lines"]
+    assert line["read"] is line["write"] is None
+    for place in ("/costs/host_read", "/costs/host_write", "/lines/0/read", "/lines/0/write"):
+        assert "one size only: no line through them" in data["facts"][place]["reason"]
+
+
+def test_a_line_says_which_sizes_it_goes_through() -> None:
+    cost, _ = line_cost([(4096, 1e-4), (65536, 2e-4), (8192, 1.1e-4)])
+    assert cost is not None
+    assert (cost.from_bytes, cost.to_bytes, cost.n_samples) == (4096, 65536, 3)
+    slope, fixed = np.polyfit([4096, 65536, 8192], [1e-4, 2e-4, 1.1e-4], 1, w=[1e4, 5e3, 1 / 1.1e-4])
+    assert (cost.fixed_s, cost.per_byte_s) == (pytest.approx(fixed), pytest.approx(slope))
 
 
 def test_a_line_through_a_length_that_is_noise_is_no_cost() -> None:
