@@ -23,6 +23,7 @@ __all__ = [
 ]
 
 Data = dict[str, Any]
+_MOST_NAMES = 3
 
 
 def draw_head(screen: Screen, title: str, data: Data) -> None:
@@ -37,6 +38,19 @@ def draw_head(screen: Screen, title: str, data: Data) -> None:
         f"{setting['processor']}, {setting['cores']} cores, {setting['memory']}; {setting['kernel']}; torch {setting['torch']}",
     )
     screen.paragraph("  method   ", f"{setting['method']}; median of {setting['rounds']} rounds")
+    for reason, subjects in _fewer(data).items():
+        more = f" and {len(subjects) - _MOST_NAMES} more" if len(subjects) > _MOST_NAMES else ""
+        screen.paragraph("  fewer    ", f"{reason}: {'; '.join(subjects[:_MOST_NAMES])}{more}")
+
+
+def _fewer(data: Data) -> dict[str, list[str]]:
+    """What has fewer samples than rounds were asked for, by the reason. Pure."""
+    found: dict[str, list[str]] = {}
+    for one in data["measures"]:
+        if one["samples"] and one["reason"] is not None and " samples: " in one["reason"]:
+            names = found.setdefault(one["reason"], [])
+            names += [] if one["subject"] in names else [one["subject"]]
+    return found
 
 
 def marked(data: Data, subject: str, text: str) -> str:

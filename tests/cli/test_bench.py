@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 from dataclasses import replace
@@ -17,14 +18,16 @@ from fake_memory import MIB, FakeDriver, FakeKernel
 
 from hicachectl.bench_copy_data import copy_doubts, copy_headline
 from hicachectl.bench_costs import line_cost, transfer_measures, transfers_of, why_no_line
-from hicachectl.bench_data import Costs, LineCost, measure, not_answered
+from hicachectl.bench_data import NO_TIME, Costs, LineCost, measure, not_answered
 from hicachectl.bench_pool_data import pool_costs, pool_details, pool_measures
 from hicachectl.bench_results import priors_of, read_bench
 from hicachectl.commands import bench_pool
 from hicachectl.data_digest import with_digest
-from hicachectl.envelope import unexplained_nulls
+from hicachectl.envelope import plain, unexplained_nulls
 from hicachectl.errors import ExitCode, UsageError
 from hicachectl.input_file import LARGEST_BYTES
+from hicachectl.render.bench_words import draw_head
+from hicachectl.render.screen import Screen
 from hicachectl.runtime.memory.kinds import Kind
 from hicachectl.runtime.memory.register import NoRegistrar
 from hicachectl.runtime.probes.pool import default_cases, run_pool_probe
@@ -61,6 +64,21 @@ def test_no_time_is_no_answer_and_its_file_is_refused(tmp_path: Path) -> None:
     assert ran.code == 9
     with pytest.raises(UsageError, match="no answer"):
         read_bench(path)
+
+
+def test_a_budget_that_ends_between_rounds_says_at_every_number_that_samples_are_fewer() -> None:
+    looks = iter([True, True, False])
+    spec = default_cases((1,))[1]
+    probe = run_pool_probe(
+        4 * MIB, [spec], rounds=5, registrar=NoRegistrar("x"), calls=FakeKernel(), go_on=lambda: next(looks)
+    )
+    measured = [one for one in pool_measures(probe) if one.samples]
+    assert {one.reason for one in measured} == {"2 of 5 samples: no time was left for more"}
+    stream = io.StringIO()
+    method = {"setting": {"method": "m", "rounds": 5, "device": "cpu", "device_reason": "r", "accelerator": None, "driver": None,
+                          "processor": "p", "cores": "2", "memory": "1", "kernel": "k", "torch": "2"}}  # fmt: skip
+    draw_head(Screen(stream, width=200), "T", method | {"measures": plain(tuple(measured))})
+    assert "fewer    2 of 5 samples: no time was left for more: anonymous huge, 1 thread\n" in stream.getvalue()
 
 
 def test_where_every_case_is_refused_the_code_is_that_of_the_refusal(tmp_path: Path) -> None:
@@ -336,6 +354,9 @@ def test_noise_is_a_finding_and_only_all_of_it_is_no_result() -> None:
     assert not_answered([wild, absent], "x")[1] is ExitCode.NO_RESULT
     (nothing,), code = not_answered([absent, absent], "x")
     assert (nothing.message, code) == ("nothing was measured: cannot run here", ExitCode.NO_RESULT)
+    assert nothing.hint == "see to what the reasons name, then measure again"
+    (late,), _ = not_answered([measure("c", "x_s", [], reason=NO_TIME)], "more rounds")
+    assert late.hint == "give a longer --time-budget, or leave it out"
     assert not_answered([calm], "x") == ((), ExitCode.OK)
     findings, code = not_answered([one, two], "x")
     assert code is ExitCode.NO_RESULT
