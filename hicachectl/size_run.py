@@ -231,7 +231,9 @@ class Sizing:
         from hicachectl.tuning.sizing.pool_costs import pool_costs
 
         trials = [step.trial for step in climbed.steps if step.trial is not None]
-        traffic = Traffic(prediction.n_requests, prediction.input_tokens, self.plan.info.span_s)
+        traffic = Traffic(
+            prediction.n_requests, prediction.input_tokens, prediction.page_input_tokens, prediction.span_s
+        )
         of_pool = pool_costs(trials, traffic.span_s, again)
         measured, why = costs_of(trials, self.base, traffic, of_pool)
         given = sizing_costs(read_costs(self.effective.run.costs))

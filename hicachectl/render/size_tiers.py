@@ -78,7 +78,7 @@ def economics_words(costs: dict[str, Any], page_tokens: int) -> str:
         f"a token computed {format_seconds(costs['prefill_s'])}, restored {format_seconds(costs['restore_s'])} (by {costs['source']})",
         f"a GiB of pool {format_seconds(costs['make_s_per_gib'])} to make, {costs['carry_s_per_gib_h']:.3g} s/h to carry, "
         f"{costs['lives_h']:g} h to live",
-        f"{format_count(round(costs['tokens_per_h']))} input tokens an hour",
+        f"{format_count(round(costs['tokens_per_h']))} input tokens in whole pages an hour",
     ]
     if costs["storage_restore_s"] is not None:
         parts[0] += f", from L3 {format_seconds(costs['storage_restore_s'])}"

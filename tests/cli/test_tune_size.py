@@ -9,7 +9,7 @@ import pytest
 from cli_runner import call
 from shared_data import shared_path
 from size_calls import run, size
-from small_traces import conversations, write_trace
+from small_traces import conversations, mooncake_line, write_trace
 from tune_desk import THP, Desk, document
 
 pytestmark = pytest.mark.usefixtures("chats_folder")
@@ -90,6 +90,20 @@ def test_the_prefill_of_the_model_whose_pages_move_lets_economics_choose(tmp_pat
     assert data["costs"]["prefill_s"] > data["costs"]["restore_s"]
     assert data["choice"]["pages"] in [step["pages"] for step in data["steps"]]
     assert any(row["payback_h"] is not None for row in data["curve"]["rows"])
+
+
+def test_the_tokens_of_an_hour_are_those_of_the_requests_that_were_read_and_can_hit(tmp_path: Path) -> None:
+    (tmp_path / "compute.yaml").write_text(
+        "run:\n  compute:\n    a_s: 0.001\n    b_s: 0.001\n    c_s: 0.0\n    model: tiny-4k\n    hardware: made up\n"
+    )
+    line = mooncake_line(range(9000, 9004), 900_000, input_length=512 * 3 + 1)
+    with (tmp_path / "chats.jsonl").open("a") as file:  # a last request, long after, that ends in a page of one token
+        file.write(line + "\n")
+    asked = ("--trace", "chats.jsonl", "--config", "compute.yaml", "--steps", "168", "--no-waterfall")
+    whole = size(*asked, "--write", "a.yaml")
+    assert whole["costs"]["tokens_per_h"] == pytest.approx((90 * 6 + 3) * 512 / 900 * 3600)
+    part = size(*asked, "--limit", "80", "--write", "b.yaml")
+    assert part["costs"]["tokens_per_h"] == pytest.approx(80 * 6 * 512 / 79 * 3600)
 
 
 def test_exclusive_tiers_need_a_smaller_pool_and_its_steps_claim_no_equality() -> None:
