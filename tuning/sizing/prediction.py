@@ -125,7 +125,11 @@ def predict(
     _require_holdable(info, geometry.page_tokens, base.limit)
     passed = _Passed()
     requests = paged(passed.count(islice(trace, base.limit)), info, geometry.page_tokens)
-    whole = window_of(requests, geometry.page_tokens)
+    try:
+        whole = window_of(requests, geometry.page_tokens)
+    except UsageError as error:
+        error.where = error.where or info.path
+        raise
     plateau_d1 = curve_of(whole).smallest_within(points)
     window = whole.full_blocks()
     runs = runs_of(window)
