@@ -191,15 +191,15 @@ class TransferEngine:
         queue = self._queues[direction]
         while (transfer := queue.get()) is not None:
             error = unusable
-            try:
-                if error is None:
-                    if self._drop_queued:
-                        raise InvariantBroken(
-                            f"{direction.value} dropped: the engine was closed", where="transfer engine"
-                        )
+            if error is None and self._drop_queued:
+                error = InvariantBroken(f"{direction.value} dropped: the engine was closed", where="transfer engine")
+            if error is None:
+                try:
                     self._copy(transfer)
-            except Exception as failed:  # noqa: BLE001 - a thread's edge: whoever waits gets it in `error`
-                error = device_error(failed)
+                except Exception as failed:  # noqa: BLE001 - a thread's edge: whoever waits gets it in `error`
+                    error = device_error(failed)
+            elif transfer.n_pages:
+                self._orders[direction].drop(transfer._mark)
             if direction is Direction.LOAD and self._loads_first is not None:
                 self._loads_first.under_way(transfer)
             self._finish(transfer, error)
