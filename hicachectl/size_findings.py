@@ -132,4 +132,7 @@ def _why_not(prediction: Prediction, climbed: Climbed) -> tuple[str, str]:
             f"not {prediction.levels.reach(chosen)}",
             "take the size as predicted; steps can prove the one of --l2 inclusive",
         )
-    return "a larger pool gains more than the slack", "compare data.steps, and take the larger one or a longer window"
+    return (
+        "a larger pool gains more than the slack",
+        "size again for a longer trace or --window: these requests gain more from a larger pool than the curve said",
+    )
