@@ -99,12 +99,15 @@ def _about_choice(prediction: Prediction, climbed: Climbed) -> list[Diagnostic]:
             )
         )  # fmt: skip
     if climbed.ended in (Ended.NOT_CONFIRMED, Ended.NO_ROOM):
+        why_not = _why_not(prediction, climbed)
         hint = (
             "free memory or raise --max-bytes, or take the size as what the memory allows"
             if climbed.ended is Ended.NO_ROOM
+            else "size again for a longer trace or --window: these requests gain more from a larger pool than the curve said"
+            if why_not == _GAINS_MORE
             else "hicachectl tune size --steps auto tries what it takes"
         )
-        text = f"the size of {prediction.choice.host_pages} pages is not confirmed: {_why_not(prediction, climbed)}"
+        text = f"the size of {prediction.choice.host_pages} pages is not confirmed: {why_not}"
         found.append(Diagnostic("HC-SIZE-UNCONFIRMED", Severity.WARN, text, subject="choice", hint=hint))
     return found
 
@@ -123,4 +126,7 @@ def _why_not(prediction: Prediction, climbed: Climbed) -> str:
         return f"no pool of {reach.above(chosen)} pages or more was made"
     if chosen and not any(reach.is_below(pages, chosen) for pages in tried):
         return "no smaller pool was made"
-    return "a larger pool gains more than the slack"
+    return _GAINS_MORE
+
+
+_GAINS_MORE = "a larger pool gains more than the slack"

@@ -218,7 +218,7 @@ def _words(collector: Collector, quiet_s: float, points: float) -> str:
     moved = "" if sure.moved is None else f", {100 * sure.moved:+.0f} % over the last quarter"
     short = " (lower bound, window too short)" if sure.too_short else ""
     return (
-        f"{format_count(window.distinct_pages)} distinct pages, h(inf) {100 * window.ceiling:.1f} %, "
+        f"{format_count(window.distinct_pages)} distinct pages, unlimited hit rate {100 * window.ceiling:.1f} %, "
         f"plateau {format_count(growth[-1].plateau_pages)}{moved}{short}{quiet}"
     )
 

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A trace; its format is told from its content.")]
+FileArgument = Annotated[
+    Path, typer.Argument(readable=False, metavar="FILE", help="A trace; its format is told from its content.")
+]
 GapOption = Annotated[
     float,
     typer.Option("--session-gap", help="Seconds between session starts of a trace with relative times.", metavar="S"),

@@ -241,7 +241,18 @@ def test_a_size_that_is_not_confirmed_is_a_warning_that_says_what_is_missing() -
         (found,) = ran.json["diagnostics"]
         assert (found["code"], found["severity"]) == ("HC-SIZE-UNCONFIRMED", "warn")
         assert missing in found["message"]
+        assert found["hint"].startswith(
+            "free memory" if "--max-bytes" in asked else "hicachectl tune size --steps auto"
+        )
     assert run("--trace", "chats.jsonl", "--force").json["diagnostics"] == []
+
+
+def test_a_larger_pool_that_gains_asks_for_more_traffic_and_not_for_the_same_steps() -> None:
+    from hicachectl.size_findings import size_findings
+
+    (found,) = size_findings(predicted(240), Climbed((step(0), step(120), step(240), step(480)), Ended.NOT_CONFIRMED))
+    assert "a larger pool gains more than the slack" in found.message
+    assert str(found.hint).startswith("size again for a longer trace or --window")
 
 
 def test_the_configuration_calls_a_size_measured_only_where_a_pool_of_it_was_made() -> None:
