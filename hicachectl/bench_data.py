@@ -271,6 +271,15 @@ def missing_costs(data: Mapping[str, Any]) -> dict[str, str]:
     return {name: why for name, why in found.items() if why and not why.endswith(_NOT_MEASURED)}
 
 
+def no_costs_note(data: Mapping[str, Any], path: object) -> str | None:
+    """Say that a result of a benchmark of costs, written to `path`, holds none of them, and why; None where it holds one. Pure."""
+    whys = tuple(dict.fromkeys(missing_costs(data).values()))
+    if not whys or any(cost is not None for cost in data["costs"].values()):
+        return None
+    more = f" (and {len(whys) - 1} more reasons: data.facts)" if len(whys) > 1 else ""
+    return f"{path} holds no cost, so --costs will refuse it: {whys[0]}{more}; measure again with more --rounds on a quiet machine"
+
+
 _NOT_MEASURED = "does not measure it"
 _REASONS = {
     "p50": "no samples",

@@ -123,9 +123,16 @@ class RunConfig(Section):
     )
 
     device_slots: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        default="auto", description="pages in L1; auto = the longest request"
+        default="auto",
+        description="pages in L1; auto = the longest request",
+        json_schema_extra={"want": "a whole number of pages of at least 1, or auto"},
     )
-    host_slots: int = Field(default=2048, ge=0, description="pages in L2; 0 = no host tier")
+    host_slots: int = Field(
+        default=2048,
+        ge=0,
+        description="pages in L2; 0 = no host tier",
+        json_schema_extra={"want": "a whole number of pages, 0 for no host tier"},
+    )
     free_list: Literal["lifo", "fifo"] = Field(default="lifo", description="which free slot is handed out first")
     storage_path: str | None = Field(
         default=None, min_length=1, description="folder of L3; auto = a temporary one; null = no storage tier"

@@ -161,6 +161,16 @@ class Context:
         """Start reporting progress on stderr; use as a context manager."""
         return Progress(self.output.stderr, self.output.progress, title, total=total, unit=unit)
 
+    def note_no_costs(self, result: Result) -> None:
+        """Say at once that the file a benchmark wrote is of no use to --costs, where that is not told by the exit code."""
+        from hicachectl.bench_data import no_costs_note
+
+        if self.output.file is None or result.exit_code is not ExitCode.OK:
+            return
+        said = no_costs_note(result.data, self.output.file)
+        if said is not None:
+            self.note(said)
+
     def note(self, text: str) -> None:
         """Say something to the person on stderr."""
         self.output.stderr.print(text, "dim")

@@ -162,7 +162,7 @@ PAGES: dict[str, Page] = {
                 "for what an engine serves now, from its request log",
             ),
         ),
-        exits=(0, 1, 2, 3, 5, 9, 10, 130, 143),
+        exits=(0, 1, 2, 3, 4, 5, 8, 9, 10, 130, 143),
     ),
     "tune recipe": Page(
         (
@@ -190,7 +190,7 @@ PAGES: dict[str, Page] = {
             ),
             Example("hicachectl run --check", "preflight and the effective configuration, nothing is started"),
         ),
-        exits=(0, 1, 2, 10, 11, 130, 143),
+        exits=(0, 1, 2, 4, 5, 10, 11, 130, 143),
     ),
     "bench": Page(
         (

@@ -37,9 +37,10 @@ def read_costs(names: str | None) -> tuple[BenchResult, ...]:
     for result in results:
         if result.costs == Costs():
             why = "; ".join(dict.fromkeys(missing_costs(result.data).values()))
+            again = f"measure again with more --rounds on a quiet machine: hicachectl bench {result.kind} -o json --output-file {result.path}"
             raise UsageError(
                 "no cost was measured in this file", where=result.path, why=why or f"bench {result.kind} measures none, or got no answer for any",
-                hint="name a file of bench model, store, copy or pool",
+                hint=again if why else "name a file of bench model, store, copy or pool",
             )  # fmt: skip
         here = os.uname().nodename
         if result.host != here:

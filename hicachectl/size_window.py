@@ -218,7 +218,7 @@ def _words(collector: Collector, quiet_s: float, points: float) -> str:
     moved = "" if sure.moved is None else f", {100 * sure.moved:+.0f} % over the last quarter"
     short = " (lower bound, window too short)" if sure.too_short else ""
     return (
-        f"{format_count(window.distinct_pages)} distinct pages, h(inf) {100 * window.ceiling:.1f} %, "
+        f"{format_count(window.distinct_pages)} distinct pages, unlimited hit rate {100 * window.ceiling:.1f} %, "
         f"plateau {format_count(growth[-1].plateau_pages)}{moved}{short}{quiet}"
     )
 
@@ -262,7 +262,8 @@ def _taken_up(
         source = open_live(options.source, page_tokens, stdin=_stdin(cli, options), replay=options.replay)
     except HicacheError as error:
         cli.note(f"the source is gone, steps replay the saved window: {error}")
-    cli.note(f"going on with {journal.id}: its window is complete, {len(records.done)} steps are done")
+    meanwhile = "" if source is None else "; requests that came since it stopped are not seen"
+    cli.note(f"going on with {journal.id}: its window is complete, {len(records.done)} steps are done{meanwhile}")
     return Collected(options, journal.folder / now["file"], KeyNumbers(MOST_BLOCKS), journal, records, source, 0.0)
 
 

@@ -38,7 +38,8 @@ def read_measured(path: Path, machine: Machine) -> tuple[Machine, str]:
     cases = read_cases(found)
     if not cases:
         raise UsageError(
-            "it measured memory between nodes, no link", where=str(path), why=str(found.data.get("no_accelerator")), hint=again
+            "it measured memory between nodes, no link", where=str(path), why=str(found.data.get("no_accelerator")),
+            hint=f"topo without --measured, or, where torch sees an accelerator: {again}",
         )  # fmt: skip
     fit = fit_cases(cases, found)
     if not fit.kept:

@@ -80,7 +80,12 @@ def test_a_profile_value_carries_its_reason_into_the_origin(tmp_path: Path) -> N
         ("run:\n  page_tokens: [64]\n", 2, "run.page_tokens is a list, not a whole number", "give"),
         ("run:\n  layout: page_frist\n", 2, "run.layout is 'page_frist', not one of layer_first", "page_first"),
         ("run:\n  eviction: lur\n", 2, "run.eviction is 'lur', not one of lru", "'lru'"),
-        ("run:\n  device_slots: 0\n", 2, "run.device_slots is 0, not a whole number of at least 1 or auto", "give"),
+        (
+            "run:\n  device_slots: 0\n",
+            2,
+            "run.device_slots is 0, not a whole number of pages of at least 1, or auto",
+            "give",
+        ),
         ("run:\n  storage_bytes: 5 parsecs\n", 2, "run.storage_bytes is '5 parsecs', not a size", "64GiB"),
         ("run:\n  storage_bytes: -1\n", 2, "run.storage_bytes is -1, not a size", "64GiB"),
         ("run:\n  verify: sample:0\n", 2, "run.verify is 'sample:0', not all, off or sample:N", "give"),

@@ -95,6 +95,7 @@ def copy(
     )
     if refusal is not None:
         raise refusal
+    cli.note_no_costs(result)
 
 
 def _words(text: str | None, kind: type[Word], flag: str, what: str) -> tuple[Word, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hicachectl.commands.bench_options import DeviceOption, RoundsOption, TimeBudgetOption
-from hicachectl.commands.bench_store import bench_folder
+from hicachectl.commands.bench_store import bench_folder, note_made_folder
 from hicachectl.context import Context
 from hicachectl.envelope import Diagnostic, Severity
 from hicachectl.errors import ExitCode, StorageError, UsageError
@@ -40,7 +40,7 @@ def model(
     lengths: Annotated[str, typer.Option("--lengths", help="Tokens of the restores, rounded up to whole pages.", metavar="N,...")] = "512,1024,2048,4096,8192,16384",
     path: Annotated[Text, typer.Option("--path", help="Folder of the storage tier; a new one is made below it and removed; none = no storage tier.", metavar="DIR|none", show_default="storage_path of the configuration, else the temporary folder")] = None,
     prefill: Annotated[str, typer.Option("--prefill", help="none, configured (run.compute) or synthetic (layers of the model's shape, random weights).", metavar="SOURCE")] = "none",
-    prefill_file: Annotated[Path | None, typer.Option("--prefill-file", help="Prefill times of your engine, CSV or JSON of (tokens, seconds).", metavar="FILE", show_default=False)] = None,
+    prefill_file: Annotated[Path | None, typer.Option("--prefill-file", readable=False, help="Prefill times of your engine, CSV or JSON of (tokens, seconds).", metavar="FILE", show_default=False)] = None,
     prefill_hardware: Annotated[Text, typer.Option("--prefill-hardware", help="What these times were measured on, in words.", metavar="TEXT", show_default=False)] = None,
     geometry: Annotated[Text, typer.Option("--geometry", help="KV geometry preset.", metavar="NAME", show_default=False)] = None,
     page_tokens: Annotated[Text, typer.Option("--page-tokens", help="Tokens a page.", metavar="N", show_default=False)] = None,
@@ -91,6 +91,8 @@ def model(
     for said in () if folder is None else clear_left(folder):
         cli.note(said)
     _require_room(kv, n_pages[-1], folder, on, asked_tokens[-1] if prefill == "synthetic" else 0)
+    if folder is not None:
+        note_made_folder(cli, folder)
     deadline_s = None if time_budget is None else monotonic() + time_budget
     with asked_to_stop() as asked:
         try:
@@ -121,6 +123,7 @@ def model(
         diagnostics=findings, exit_code=code, reasons={**model_reasons(modelled), **no_costs},
     )  # fmt: skip
     cli.emit(result, render=lambda screen, data: draw_model(screen, data))
+    cli.note_no_costs(result)
 
 
 def _lengths(text: str, page_tokens: int) -> tuple[int, ...]:
@@ -207,7 +210,7 @@ def _probe(
     from hicachectl.runtime.layout import Backend, Layout
     from hicachectl.runtime.probes.restores import run_restore_probe
 
-    with cli.progress("bench model", total=rounds * len(n_pages) + 1, unit="restores") as progress:
+    with cli.progress("bench model", total=rounds * len(n_pages) + (folder is not None), unit="restores") as progress:
 
         def told(text: str) -> None:
             progress.enter(text)

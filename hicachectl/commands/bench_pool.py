@@ -74,6 +74,7 @@ def pool(
     )
     if refusal is not None:
         raise refusal
+    cli.note_no_costs(result)
 
 
 def _asked_threads(text: str | None) -> tuple[int, ...]:

@@ -81,6 +81,7 @@ def store(
     space = space_terms(kv.page_bytes, n_pages)
     require_disk_room(parent, space, f"{_SMALLER}, or a --path on another disk")
     _require_memory(n_pages * kv.page_bytes)
+    note_made_folder(cli, parent)
     probe = _probe(cli, parent, run, cases, n_pages, rounds, durable=fsync, time_budget_s=time_budget)
     measures = store_measures(probe)
     costs, no_costs = store_costs(probe, measures)
@@ -100,6 +101,7 @@ def store(
         reasons={**store_reasons(probe), **no_costs},
     )  # fmt: skip
     cli.emit(result, render=lambda screen, data: draw_store(screen, data))
+    cli.note_no_costs(result)
 
 
 def bench_folder(path: Path | None, run: RunConfig) -> tuple[Path, str]:
@@ -111,6 +113,17 @@ def bench_folder(path: Path | None, run: RunConfig) -> tuple[Path, str]:
     if run.storage_path not in (None, "auto"):
         return Path(str(run.storage_path)), "storage_path of the configuration"
     return Path(tempfile.gettempdir()), "the temporary folder: no --path, and no storage_path in the configuration"
+
+
+def note_made_folder(cli: Context, parent: Path) -> None:
+    """Say so where the folder is not there and will be made: of a mount that is missing another disk would be measured."""
+    import os
+
+    near = parent.absolute()
+    while not os.path.lexists(near):
+        near = near.parent
+    if near != parent.absolute():
+        cli.note(f"{parent} is not there: made for this measurement and removed again, on the file system of {near}")
 
 
 def _cases(batches: tuple[int, ...], threads: tuple[int, ...]) -> tuple[StoreCase, ...]:

@@ -55,7 +55,9 @@ InGuestOption = Annotated[
     bool,
     typer.Option("--in-guest", help="Registers may be written in a virtual machine: its devices are passed through to it.", rich_help_panel=_ALLOW),
 ]  # fmt: skip
-PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A saved plan: tune plan --output-file PLAN.")]
+PlanFile = Annotated[
+    Path, typer.Argument(readable=False, metavar="PLAN", help="A saved plan: tune plan --output-file PLAN.")
+]
 
 
 @app.callback()

@@ -32,7 +32,7 @@ StateDirOption = Annotated[
 
 def apply(
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="PLAN", help="A saved plan: tune plan --output-file PLAN.")],
+    file: Annotated[Path, typer.Argument(readable=False, metavar="PLAN", help="A saved plan: tune plan --output-file PLAN.")],
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     prove: Annotated[

@@ -259,7 +259,7 @@ class Checked:
 @app.command()
 def validate(
     ctx: typer.Context,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recipes to check.")],
+    files: Annotated[list[Path], typer.Argument(readable=False, metavar="FILE...", help="Recipes to check.")],
 ) -> None:
     """Check recipes and list every problem with its line; exit code 2 when there is one. Who owns a file does not count here."""
     from hicachectl.tuning.recipe_load import doubles, load_shipped, parse_recipe, read_recipe_file

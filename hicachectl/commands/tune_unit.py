@@ -29,7 +29,7 @@ _CLEANED = ("/tmp", "/var/tmp", "/run", "/dev/shm")
 
 def unit(
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="PLAN", help="A saved plan: tune plan --output-file PLAN.")],
+    file: Annotated[Path, typer.Argument(readable=False, metavar="PLAN", help="A saved plan: tune plan --output-file PLAN.")],
     engine: Annotated[
         list[str] | None,
         typer.Option("--engine", help="Unit before which the plan is applied.", metavar="UNIT", show_default=False),

@@ -59,7 +59,7 @@ def command_help(
         if row.code in page.exits
     ]
     lines += _section("Exit codes", rows, width)
-    lines += ["", *wrap(f"Changes the host: {page.changes_host or 'no'}.", width)]
+    lines += ["", *wrap(f"Changes the host: {page.changes_host or 'no.'}", width)]
     return "\n".join(lines)
 
 

@@ -43,7 +43,11 @@ def write_size_html(found: SizeFound, data: dict[str, Any], path: Path) -> None:
         with suppress(OSError):  # the first error says more
             temporary.unlink()
         raise UsageError(
-            f"cannot write the report: {error.strerror}", where=str(path), why="--report names it", code="HC-OUTPUT"
+            f"cannot write the report: {error.strerror}",
+            where=str(path),
+            why="--report names it; the record of the run is whole",
+            hint="free room there or name another file, with --resume --force: its steps are taken from the record",
+            code="HC-OUTPUT",
         ) from error
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 __all__ = ["ascii_text", "cell_width", "pad", "printable", "real_text", "wrap"]
+
+_WORD = re.compile(r"(?<!\S)[^\s\d]?[1-9]\d{0,2}(?: \d{3})+(?!\d)\S*|\S+")
+"""A word, or a count as `format_count` writes it: its groups are one number, and the first alone would be another."""
 
 _ASCII = str.maketrans({
     "─": "-", "│": "|", "┌": "+", "┐": "+", "└": "+", "┘": "+", "├": "+", "┤": "+", "┬": "+", "┴": "+", "┼": "+",
@@ -71,13 +75,16 @@ def ascii_text(text: str) -> str:
 
 
 def wrap(text: str, width: int, *, indent: str = "") -> list[str]:
-    """Break `text` at spaces into lines of at most `width` cells; a longer word stays whole. Pure.
+    """Break `text` at spaces into lines of at most `width` cells; a longer word stays whole, and so does a number in groups. Pure.
 
     The first line has no indent (the caller wrote its label), the next ones start with `indent`.
+
+    >>> wrap("from 14 790 pages on", 9)
+    ['from', '14 790', 'pages on']
     """
     lines: list[str] = []
     line, limit = "", width - cell_width(indent)
-    for word in text.split():
+    for word in _WORD.findall(text):
         longer = f"{line} {word}" if line else word
         if line and cell_width(longer) > limit:
             lines.append(line)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from hicachectl.runtime.transfer.device import no_streams
-from hicachectl.runtime.transfer.streams import wait_for_device
+from hicachectl.runtime.transfer.streams import new_stream, wait_for_device
 
 __all__ = ["Products"]
 
@@ -27,6 +27,7 @@ class Products:
         module: Any = None if device.type == "cpu" else torch.get_device_module(device)
         self._device = device
         self._module = module if module is not None and no_streams(module) is None else None
+        self._beside: Any = None if self._module is None else new_stream(self._module, device, ahead=False)
         self._finish: Callable[[], object] = (
             (lambda: None) if module is None else partial(wait_for_device, module, device)
         )
@@ -42,7 +43,7 @@ class Products:
     def in_a_row(self, counts: Sequence[int], begin: Mapping[int, Callable[[], object]]) -> list[float]:
         """Run so many products one part after the other and return each part's seconds, on the device's own clock.
 
-        `begin[i]` is called when the device begins part i.
+        `begin[i]` is called when the device begins part i, on a stream of its own: what it starts there waits for no product.
         """
         if self._module is None:
             found = []
@@ -61,7 +62,10 @@ class Products:
             event.record(stream)
         for i in sorted(begin):
             events[i].synchronize()
-            begin[i]()
+            with self._module.stream(
+                self._beside
+            ):  # all parts are queued on the other: a transfer would stand behind them
+                begin[i]()
         events[-1].synchronize()
         return [start.elapsed_time(end) / 1e3 for start, end in pairwise(events)]
 

@@ -213,7 +213,10 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, str]]:
             head = file.read(8)
         raw = path.open("rb")
     except OSError as error:
-        raise UsageError(f"cannot read the trace: {error.strerror}", where=str(path), hint="check the path") from error
+        hint = (
+            "let this user read it, or run as one who may" if isinstance(error, PermissionError) else "check the path"
+        )
+        raise UsageError(f"cannot read the trace: {error.strerror}", where=str(path), hint=hint) from error
     with raw:
         kind = next((name for magic, name in _MAGIC if head.startswith(magic)), "plain")
         if kind == "bzip2":

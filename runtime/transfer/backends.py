@@ -39,6 +39,8 @@ class Direction(Enum):
     BACKUP = "backup"
     """Device to host."""
 
+    __hash__ = object.__hash__  # that of Enum is a Python call in every look-up by direction
+
 
 @dataclass(frozen=True, slots=True)
 class Submitted:

@@ -34,7 +34,8 @@ def _try_batch(runtime: CudaRuntime, device: torch.device) -> None:
     """Find out, with 4 bytes on `device`, whether the driver can do what the library offers."""
     stream = new_stream(torch.cuda, device)
     with torch.cuda.stream(stream):
-        runtime.try_batch(_on_device(4, device).data_ptr(), _pinned(4).data_ptr(), stream.cuda_stream)
+        to, fro = _on_device(4, device), _pinned(4)  # held until the copy is over
+        runtime.try_batch(to.data_ptr(), fro.data_ptr(), stream.cuda_stream)
         stream.synchronize()
 
 

@@ -65,6 +65,10 @@ class DeviceOrder(Protocol):
         """Run a block after the caller's mark; when it ends, whatever it started is done."""
         ...
 
+    def drop(self, mark: object) -> None:
+        """Take back a mark after which nothing will run."""
+        ...
+
     def point(self, stream: Any = None) -> Point:
         """Return the point behind what was submitted so far, to the order's own stream or to `stream`."""
         ...
@@ -96,6 +100,9 @@ class CpuOrder:
     @contextmanager
     def after(self, mark: object) -> Iterator[None]:
         yield
+
+    def drop(self, mark: object) -> None:
+        pass
 
     def point(self, stream: Any = None) -> Point:
         return _PAST
@@ -138,7 +145,10 @@ class AcceleratorOrder:
     def after(self, mark: object) -> AbstractContextManager[None]:
         self._stream.wait_event(mark)
         self._n_points = 0
-        return _Until(self._stream, lambda: self._marks.append(mark))
+        return _Until(self._stream, lambda: self.drop(mark))
+
+    def drop(self, mark: object) -> None:
+        self._marks.append(mark)
 
     def point(self, stream: Any = None) -> Point:
         used = self._n_points < len(self._points)  # none twice in a transfer
@@ -207,6 +217,9 @@ class WholeDeviceOrder:
             yield
         finally:
             self._synchronize()
+
+    def drop(self, mark: object) -> None:
+        pass
 
     def point(self, stream: Any = None) -> Point:
         self._synchronize()

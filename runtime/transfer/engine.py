@@ -103,6 +103,8 @@ class TransferEngine:
         self._gate = Lock()  # nothing is queued behind the end mark
         self._drop_queued = False
         self._prepared: set[Direction] = set()
+        self._chunk_bytes = device_pool.geometry.chunk_bytes
+        self._where = {d: (f"{d.value}, device slots", f"{d.value}, host slots") for d in Direction}
         self._totals = {direction: Totals() for direction in Direction}
         self._queues: dict[Direction, SimpleQueue[Transfer | None]] = {d: SimpleQueue() for d in Direction}
         self._orders = {direction: orders(device_pool.device) for direction in Direction}
@@ -162,8 +164,9 @@ class TransferEngine:
                 f"{direction.value} of {device_slots.size} device slots and {host_slots.size} host slots",
                 where="transfer engine",
             )
-        require_slots(device_slots, self.device_pool.n_slots, f"{direction.value}, device slots")
-        require_slots(host_slots, self.host_pool.n_slots, f"{direction.value}, host slots")
+        of_device, of_host = self._where[direction]
+        require_slots(device_slots, self.device_pool.n_slots, of_device)
+        require_slots(host_slots, self.host_pool.n_slots, of_host)
         transfer = Transfer(direction, np.array(device_slots), np.array(host_slots), self._clock())
         with self._gate:
             if self._state is not EngineState.RUNNING:
@@ -191,15 +194,15 @@ class TransferEngine:
         queue = self._queues[direction]
         while (transfer := queue.get()) is not None:
             error = unusable
-            try:
-                if error is None:
-                    if self._drop_queued:
-                        raise InvariantBroken(
-                            f"{direction.value} dropped: the engine was closed", where="transfer engine"
-                        )
+            if error is None and self._drop_queued:
+                error = InvariantBroken(f"{direction.value} dropped: the engine was closed", where="transfer engine")
+            if error is None:
+                try:
                     self._copy(transfer)
-            except Exception as failed:  # noqa: BLE001 - a thread's edge: whoever waits gets it in `error`
-                error = device_error(failed)
+                except Exception as failed:  # noqa: BLE001 - a thread's edge: whoever waits gets it in `error`
+                    error = device_error(failed)
+            elif transfer.n_pages:
+                self._orders[direction].drop(transfer._mark)
             if direction is Direction.LOAD and self._loads_first is not None:
                 self._loads_first.under_way(transfer)
             self._finish(transfer, error)
@@ -232,7 +235,6 @@ class TransferEngine:
 
     def _submit(self, transfer: Transfer, groups: tuple[int, ...], progress: Progress) -> None:
         direction, order = transfer.direction, self._orders[transfer.direction]
-        chunk_bytes = self.device_pool.geometry.chunk_bytes
         work = self._begin(
             direction,
             self.device_pool,
@@ -249,7 +251,7 @@ class TransferEngine:
                     progress.let_pass(self._loads_first.let_pass())
                 took = work.copy(step)
                 self._say(transfer, "step")
-                progress.submitted(took, (step.end - step.start) * len(step.planes) * chunk_bytes)
+                progress.submitted(took, (step.end - step.start) * len(step.planes) * self._chunk_bytes)
                 if number == before_last and work.arrives_on is not None:
                     progress.nearly(order.point(work.arrives_on))
                 if step.end_layer is not None:

@@ -49,7 +49,7 @@ class StagingSteps:
         tokens = host.rows_a_chunk
         if host.layout is Layout.LAYER_FIRST:
             self.page, self.plane, self.token = tokens, n_pages * tokens, 1
-        elif host.rows_a_chunk > 1:
+        elif tokens > 1:
             self.page, self.plane, self.token = n_planes * tokens, 1, n_planes
         else:
             self.page, self.plane, self.token = n_planes, 1, 1
@@ -70,8 +70,7 @@ def clearly_scattered(first: Sequence[int], n_pages: int) -> bool:
     >>> clearly_scattered([3, 900, 41, 700], 100), clearly_scattered([7, 6, 5, 4], 100)
     (True, False)
     """
-    broken = sum(b - a != 1 for a, b in pairwise(first))
-    return max(first) - min(first) >= n_pages and broken == len(first) - 1
+    return max(first) - min(first) >= n_pages and 1 not in [b - a for a, b in pairwise(first)]
 
 
 def edges_of(registrations: Sequence[tuple[int, int]]) -> Edges:
@@ -108,6 +107,7 @@ class HostRows:
         self._map = host
         self._base = base
         self._plane_step, self._page_step, self._token_step, _ = host.strides
+        self._chunk_bytes, self._n_planes = host.geometry.chunk_bytes, host.geometry.n_planes
         self._by_token = host.rows_a_chunk > 1
         self._edges = edges
         self._asked: Slots | Words = np.zeros(0, dtype=np.int32)
@@ -159,7 +159,7 @@ class HostRows:
         """Start the copies of pages `[start, end)` in `planes` to the staging buffer at address `near` (`up`) or from it."""
         if self._map.layout is Layout.LAYER_FIRST:
             return self._move_planes(planes, start, end, near, stream, up)
-        whole = len(planes) == self._map.geometry.n_planes
+        whole = len(planes) == self._n_planes
         if (whole or not self._by_token) and self.rows_are_pieces and self._runtime.batch_missing is None:
             return self._move_pieces(planes, start, end, near, stream, up)
         return self._move_runs(planes, start, end, near, stream, up, whole)
@@ -247,7 +247,7 @@ class HostRows:
 
     def _width(self, planes: range) -> int:
         """Bytes of a page in these planes."""
-        return len(planes) * self._map.geometry.chunk_bytes
+        return len(planes) * self._chunk_bytes
 
     def _runs_in(self, start: int, end: int) -> NDArray[np.int64]:
         """Where runs start inside `[start, end)`, from `start`."""

@@ -129,13 +129,9 @@ class TritonMover:
         n_rows = n_pages * n_planes * n_tokens
         n_tiles = -(-n_rows // rows) * -(-row_words // cols)
         n_programs = min(n_tiles, programs or _MOST_PROGRAMS)
-        some_slots = next((slots for slots in (source.slots, target.slots) if slots is not None), source.words)
-        memory: tuple[Any, ...] = (
-            source.words,
-            target.words,
-            some_slots,
-            some_slots if target.slots is None else target.slots,
-        )
+        from_slots = target.slots if source.slots is None else source.slots
+        some_slots = source.words if from_slots is None else from_slots
+        memory = (source.words, target.words, some_slots, some_slots if target.slots is None else target.slots)
         counts = [
             source.first, source.page, source.plane, source.token, target.first, target.page, target.plane, target.token,
             first_page, n_rows, n_planes, n_tokens,

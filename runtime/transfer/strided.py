@@ -60,10 +60,7 @@ class StridedBackend:
         self._lanes: dict[Direction, Lane] = {}
 
     def prepare(self, direction: Direction, device_pool: DevicePool, host_pool: HostPool, n_planes: int) -> None:
-        lane = self._lanes.get(direction)
-        if lane is not None and lane.device_pool is device_pool and lane.host_pool is host_pool:
-            return
-        self._lanes[direction] = self._open_lane(direction, device_pool, host_pool)
+        self._lane(direction, device_pool, host_pool)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -84,8 +81,7 @@ class StridedBackend:
         host_slots: Slots,
         planes: range,
     ) -> Submitted:
-        self.prepare(direction, device_pool, host_pool, len(planes))
-        return copy_all(StridedWork(self._lanes[direction], device_slots, host_slots, planes))
+        return copy_all(StridedWork(self._lane(direction, device_pool, host_pool), device_slots, host_slots, planes))
 
     def begin(
         self,
@@ -96,8 +92,13 @@ class StridedBackend:
         host_slots: Slots,
         layer_groups: Sequence[int],
     ) -> StridedWork:
-        self.prepare(direction, device_pool, host_pool, device_pool.geometry.n_planes)
-        return StridedWork(self._lanes[direction], device_slots, host_slots, layer_groups)
+        return StridedWork(self._lane(direction, device_pool, host_pool), device_slots, host_slots, layer_groups)
+
+    def _lane(self, direction: Direction, device_pool: DevicePool, host_pool: HostPool) -> Lane:
+        lane = self._lanes.get(direction)
+        if lane is None or lane.device_pool is not device_pool or lane.host_pool is not host_pool:
+            lane = self._lanes[direction] = self._open_lane(direction, device_pool, host_pool)
+        return lane
 
     def _open_lane(self, direction: Direction, device_pool: DevicePool, host_pool: HostPool) -> Lane:
         geometry, device = device_pool.geometry, device_pool.device

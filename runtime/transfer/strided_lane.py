@@ -60,8 +60,9 @@ class Lane:
         )
         self.few_slots = options.few_slots if mover.reads_host else 0  # what the kernel reads from host memory
         self.by_plane = host_pool.layout is Layout.LAYER_FIRST
-        rows_a_chunk = host_pool.map.rows_a_chunk
-        self.plane_rows, self.page_rows = device_pool.n_slots * rows_a_chunk, rows_a_chunk
+        self.chunk_bytes, self.row_bytes = device_pool.geometry.chunk_bytes, host_pool.map.row_bytes
+        self.page_rows = host_pool.map.rows_a_chunk
+        self.plane_rows = device_pool.n_slots * self.page_rows
         streams.current_stream(device_pool.device).synchronize()  # what was allocated is also zeroed
         self._steps: dict[tuple[object, ...], list[Step]] = {}
         no_batch = runtime.try_batch(self.staging.take().address, host_pool.array.ctypes.data, self.copies.cuda_stream)

@@ -97,7 +97,7 @@ class StridedWork:
             return rows.move(step.planes, step.start, step.end, near, stream, up=up)
         self._first = False
         cut = up and rows.rows_are_pieces and not lane.by_plane
-        page_bytes = len(step.planes) * lane.device_pool.geometry.chunk_bytes
+        page_bytes = len(step.planes) * lane.chunk_bytes
         n_submissions = n_segments = n_calls = 0
         start, n = step.start, step.end - step.start
         if cut:
@@ -143,9 +143,9 @@ class StridedWork:
         return step in self.steps[:2]
 
     def _move(self, step: Step, staging: torch.Tensor) -> None:
-        lane, host = self._lane, self._lane.host_pool.map
+        lane = self._lane
         n_pages, n_planes = step.end - step.start, len(step.planes)
-        steps = StagingSteps(host, n_planes, n_pages)
+        steps = StagingSteps(lane.host_pool.map, n_planes, n_pages)
         near = Side(staging, 0, steps.page, steps.plane, steps.token)
         pool = Side(
             lane.pool_words,
@@ -158,11 +158,11 @@ class StridedWork:
         )
         lane.mover.move(
             *((near, pool) if lane.up else (pool, near)),
-            row_bytes=host.row_bytes,
+            row_bytes=lane.row_bytes,
             first_page=step.start,
             n_pages=n_pages,
             n_planes=n_planes,
-            n_tokens=host.rows_a_chunk,
+            n_tokens=lane.page_rows,
             programs=lane.options.scatter_programs if self._waited_for(step) else lane.options.beside_programs,
             stream=self._kernels.cuda_stream,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 import torch
 
@@ -27,6 +28,8 @@ def why_unusable(kind: str, usable: Sequence[str], version: str, built_for: str 
 
     >>> why_unusable("cuda", ["cpu"], "2.13.0+cpu", None)[0]
     'this torch (2.13.0+cpu) was built without CUDA'
+    >>> why_unusable("cud", ["cpu"], "2.13.0+cpu", None)[1][:36]
+    "did you mean 'cuda'? If not, install"
     """
     if kind == "cuda" and built_for is None:
         return (
@@ -39,7 +42,9 @@ def why_unusable(kind: str, usable: Sequence[str], version: str, built_for: str 
             "CUDA_VISIBLE_DEVICES hides it",
             "look at nvidia-smi or the vendor's tool in this very environment, or give --device cpu",
         )
+    near = get_close_matches(kind, {"auto", "cuda", *usable}, n=1, cutoff=0.7)
+    meant = f"did you mean {near[0]!r}? If not, " if near else ""
     return (
         f"torch can use {', '.join(usable)} in this process",
-        f"install the torch of the vendor of {kind} into this environment (README, On an accelerator), or give --device cpu",
+        f"{meant}install the torch of the vendor of {kind} into this environment (README, On an accelerator), or give --device cpu",
     )

@@ -18,7 +18,7 @@ from fake_memory import MIB, FakeDriver, FakeKernel
 
 from hicachectl.bench_copy_data import copy_doubts, copy_headline
 from hicachectl.bench_costs import line_cost, transfer_measures, transfers_of, why_no_line
-from hicachectl.bench_data import NO_TIME, Costs, LineCost, measure, not_answered
+from hicachectl.bench_data import NO_TIME, Costs, LineCost, measure, no_costs_note, not_answered
 from hicachectl.bench_pool_data import pool_costs, pool_details, pool_measures
 from hicachectl.bench_results import priors_of, read_bench
 from hicachectl.commands import bench_pool
@@ -343,6 +343,21 @@ def test_an_edited_or_cut_result_is_refused_with_the_place(tmp_path: Path) -> No
         assert caught.value.where == str(tmp_path / "x.json")
     with pytest.raises(UsageError, match="cannot read"):
         read_bench(tmp_path / "missing.json")
+
+
+def test_a_file_without_a_cost_is_told_as_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "pool.json"
+    ran = call(*POOL, "--size", "8MiB", "--rounds", "3", "-o", "json", "--output-file", str(path))
+    told = (
+        f"{path} holds no cost, so --costs will refuse it: a pool of 8388608 bytes, 268435456 are the fewest" in ran.err
+    )
+    assert told == (ran.code == 0)  # 9, another load on this machine, tells it already
+    assert call(*POOL, "--size", "8MiB", "--rounds", "3", "-o", "json").err.count("holds no cost") == 0
+    of = bench_document("copy", Costs(host_read=LineCost(2e-5, 3e-11, 9)))["data"]
+    none = bench_document("copy")["data"]
+    none["facts"]["/costs/host_read"] = {"reason": "noise"}
+    assert (no_costs_note(of, "f"), no_costs_note(bench_document("link")["data"], "f")) == (None, None)
+    assert str(no_costs_note(none, "f")).startswith("f holds no cost, so --costs will refuse it: noise")
 
 
 def test_noise_is_a_finding_and_only_all_of_it_is_no_result() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -241,6 +242,29 @@ def test_without_an_accelerator_it_copies_between_nodes_and_says_so() -> None:
     shown = call("bench", "link", "--device", "cpu", "--seconds", "0.02", "--rounds", "3")
     assert "no accelerator: memory between nodes" in shown.out
     assert "No link was measured" in shown.out
+
+
+def test_memory_between_nodes_is_no_link_to_topo_and_the_next_step_is_not_to_do_it_again(tmp_path: Path) -> None:
+    path = tmp_path / "link.json"
+    call(
+        "bench",
+        "link",
+        "--device",
+        "cpu",
+        "--seconds",
+        "0.02",
+        "--rounds",
+        "3",
+        "-o",
+        "json",
+        "--output-file",
+        str(path),
+    )
+    saved = json.loads(path.read_text()) | {"exit_code": 0, "status": "ok"}  # 9: another load on this machine
+    path.write_text(json.dumps(saved))
+    ran = call("topo", "--measured", str(path))
+    assert (ran.code, "it measured memory between nodes, no link" in ran.err) == (2, True), ran.err
+    assert "next: topo without --measured, or, where torch sees an accelerator: hicachectl bench link" in ran.err
 
 
 def test_progress_ends_with_all_of_it_done_and_options_of_links_are_told_to_have_no_effect(

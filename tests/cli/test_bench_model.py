@@ -89,6 +89,15 @@ def test_without_a_recompute_there_are_restores_alone_and_the_reason(tmp_path: P
     assert data["restore"][0]["c_s"] == 0
 
 
+@pytest.mark.parametrize(("path", "steps"), [("none", 12), (".", 13)])  # a storage tier is written once, before
+def test_the_progress_ends_at_all_of_what_it_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, steps: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = call(*SMALL, "--rounds", "3", "--path", path, "--progress", "plain")
+    assert f"{steps}/{steps} restores 100 %" in ran.err
+
+
 def test_a_prefill_that_could_not_be_measured_leaves_the_restores_and_is_no_answer() -> None:
     ran = call(*MODEL, "--rounds", "2", "--path", "none", "--prefill", "synthetic", "--time-budget", "0", "-o", "json")
     assert ran.code == 9

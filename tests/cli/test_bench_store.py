@@ -25,6 +25,10 @@ def test_a_result_is_a_file_whose_costs_the_cost_model_may_start_from(tmp_path: 
     ran = call(*SMALL, "--batch", "1,4", "--no-fsync", "--path", str(where), "-o", "json", "--output-file", str(path))
     assert ran.code in (0, 9)  # 9: another load on this machine
     assert not where.exists()
+    assert (
+        f"{where} is not there: made for this measurement and removed again, on the file system of {tmp_path}\n"
+        in ran.err
+    )
     document = json.loads(path.read_text()) | {"exit_code": 0, "status": "ok"}
     path.write_text(json.dumps(document))
     found = read_bench(path)
@@ -69,6 +73,7 @@ def test_help_says_the_least_size() -> None:
 def test_calls_of_one_size_give_no_line_and_say_so(tmp_path: Path) -> None:
     ran = call(*SMALL, "--batch", "2", "--path", str(tmp_path), "--rounds", "3", "-o", "json")
     assert ran.code in (0, 9)  # 9: another load on this machine
+    assert "is not there" not in ran.err
     reason = ran.json["data"]["facts"]["/costs/storage_read"]["reason"]
     assert (
         "by one thread: calls of one size, a line needs two --batch sizes" in reason

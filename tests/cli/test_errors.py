@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import shutil
+import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
-from cli_runner import call
+from cli_runner import QUIET, call, command_line
 from fakes.fake import ENDINGS
 
 from hicachectl import errors
@@ -72,6 +76,53 @@ def test_a_torch_without_cuda_is_told_the_same_way_by_every_command(line: tuple[
     text = " ".join(ran.err.split())
     assert f"why: this torch ({torch.__version__}) was built without CUDA" in text
     assert "next: install a torch that was built with it into this environment" in text
+
+
+@pytest.mark.parametrize(
+    "line", [("trace", "info"), ("trace", "curve"), ("tune", "show"), ("tune", "unit")], ids=" ".join
+)
+def test_a_file_that_this_user_may_not_read_is_no_fault_of_the_command_line(
+    line: tuple[str, ...], tmp_path: Path
+) -> None:
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("needs root to become somebody else")
+    path = tmp_path / "file"
+    path.write_text("{}")
+    path.chmod(0)
+    for folder in (tmp_path, *tmp_path.parents):
+        if (
+            folder.stat().st_uid == 0
+            and folder.is_relative_to(tempfile.gettempdir())
+            and str(folder) != tempfile.gettempdir()
+        ):
+            folder.chmod(0o755)
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    ran = subprocess.run(
+        [*nobody, *command_line(*line, str(path))], env=QUIET, cwd="/", capture_output=True, text=True, timeout=60, check=False
+    )  # fmt: skip
+    if "HC-" not in ran.stderr:
+        pytest.skip("this interpreter cannot be run by another user")
+    assert "does not parse" not in ran.stderr
+    assert re.search(r"next: (let this user read it|sudo )", ran.stderr), ran.stderr
+
+
+def test_a_misspelt_device_names_the_nearest() -> None:
+    assert (
+        "next: did you mean 'cuda'? If not, install the torch of the vendor of cud "
+        in call("run", "--device", "cud").err
+    )
+    assert "did you mean" not in call("run", "--device", "musa").err
+
+
+def test_pool_sizes_are_asked_for_in_pages() -> None:
+    for flag, wanted in (
+        ("--host-slots", "a whole number of pages, 0 for no host tier"),
+        ("--device-slots", "a whole number of pages of at least 1, or auto"),
+    ):
+        ran = call("run", flag, "3GB")
+        assert (ran.code, f"is '3GB', not {wanted}" in ran.err, f"next: give {wanted}" in ran.err) == (2, True, True), (
+            ran.err
+        )
 
 
 def test_a_sum_that_does_not_fit_prints_every_term() -> None:

@@ -69,17 +69,20 @@ def test_a_signal_from_outside_ends_a_working_command_with_one_document(number: 
         "from cli_runner import FAKES; from hicachectl.app import run_cli; import os\n"
         "sys.exit(run_cli(['fake', '-o', 'json'], os.environ, sys.stdin, sys.stdout, sys.stderr, commands=FAKES))\n"
     )
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", program, str(Path(__file__).parents[1])],
         env=QUIET,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-    )
-    assert process.stderr is not None
-    assert process.stderr.readline() == "ready\n"
-    process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    ) as process:
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline() == "ready\n"
+            process.send_signal(number)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     ran = Ran(process.returncode, out, err)
     assert ran.code == ran.json["exit_code"] == code
     assert ran.json["schema"] == "hicachectl.fake/1"

@@ -258,6 +258,18 @@ def test_a_command_that_changes_the_host_offers_yes_and_dry_run(path: str) -> No
         assert "--dry-run" in text
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_help_ends_with_one_full_stop_and_names_the_codes_of_what_the_command_takes(path: str) -> None:
+    text = call(*path.split(), "--help").out
+    assert re.search(r"[^.]\.\n\Z", text)
+    if "  --device " in text:  # torch may not be able to use it
+        assert 5 in page_of(path).exits
+    if "  --host-memory-path " in text:  # a place this user may not write
+        assert 4 in page_of(path).exits
+    if path == "tune size":  # --resume of a run that is at work
+        assert 8 in page_of(path).exits
+
+
 NOBODY = """
 import io, os, sys, hicachectl, typer
 from hicachectl.app import run_cli

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_files import write_result
+from bench_files import bench_document, write_result
 from cli_runner import call
 
 from hicachectl.bench_data import Costs, LineCost, RecomputeLine
 from hicachectl.config import OriginKind, load_config
+from hicachectl.data_digest import with_digest
 from hicachectl.errors import UsageError
 from hicachectl.run_costs import measured_priors, read_costs, with_measured_prefill
 
@@ -91,6 +92,17 @@ def test_a_file_that_cannot_be_used_ends_the_command_before_it_begins(command: s
         ran = call(*command.split(), "--costs", name)
         assert ran.code == 2
         assert name in ran.err
+
+
+def test_a_file_without_a_cost_says_to_measure_again_and_one_of_no_costs_to_name_another() -> None:
+    document = bench_document("copy")
+    document["data"]["facts"]["/costs/host_read"] = {"reason": "noise"}
+    Path("copy.json").write_text(json.dumps(document | {"data": with_digest(document["data"])}))
+    err = call("run", "--costs", "copy.json").err
+    assert "why: noise" in err
+    assert "next: measure again with more --rounds on a quiet machine: hicachectl bench copy " in " ".join(err.split())
+    write_result("link.json", "link", Costs())
+    assert "next: name a file of bench model, store, copy or pool" in call("run", "--costs", "link.json").err
 
 
 def test_a_prefill_of_an_unknown_model_is_refused() -> None:

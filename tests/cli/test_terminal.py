@@ -140,6 +140,15 @@ def test_wrapping_keeps_every_word_whole() -> None:
         assert all(cell_width(line) <= width or " " not in line for line in lines)
 
 
+@pytest.mark.parametrize("number", ["14 790", "1 043 212", "(1 043 212", "+14 790,", "182 790)."])
+def test_wrapping_never_cuts_a_number_at_its_groups(number: str) -> None:
+    text = f"within 1 point from {number} pages on, 25, 50, 75, 100 % of the requests"
+    for width in range(1, 60):
+        lines = wrap(text, width)
+        assert sum(number in line for line in lines) == 1, lines
+        assert " ".join(lines) == text
+
+
 @pytest.mark.parametrize(
     "env",
     [

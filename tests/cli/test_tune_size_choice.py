@@ -171,6 +171,8 @@ def test_costs_from_files_choose_a_size_that_is_tried_beside_the_steps_made_befo
     assert (data["choice"]["pages"], data["ended"]) == (150, "net gain confirmed")
     assert [one["pages"] for one in data["steps"]] == [120, 150, 240, 480]
     assert "150  # measured" in Path("hicache.yaml").read_text()
+    again = size("--trace", "hot.jsonl", "--costs", "costs.json", "--no-waterfall", "--resume", "--force")
+    assert [(one["pages"], one["resumed"]) for one in again["steps"]] == [(n, True) for n in (120, 150, 240, 480)]
     named = size("--trace", "hot.jsonl", "--costs", "costs.json", "--no-waterfall", "--steps", "84,168,336", "--force")
     assert (named["choice"]["pages"], named["ended"]) == (150, "steps done, plateau not confirmed")
 
@@ -241,7 +243,18 @@ def test_a_size_that_is_not_confirmed_is_a_warning_that_says_what_is_missing() -
         (found,) = ran.json["diagnostics"]
         assert (found["code"], found["severity"]) == ("HC-SIZE-UNCONFIRMED", "warn")
         assert missing in found["message"]
+        assert found["hint"].startswith(
+            "free memory" if "--max-bytes" in asked else "hicachectl tune size --steps auto"
+        )
     assert run("--trace", "chats.jsonl", "--force").json["diagnostics"] == []
+
+
+def test_a_larger_pool_that_gains_asks_for_more_traffic_and_not_for_the_same_steps() -> None:
+    from hicachectl.size_findings import size_findings
+
+    (found,) = size_findings(predicted(240), Climbed((step(0), step(120), step(240), step(480)), Ended.NOT_CONFIRMED))
+    assert "a larger pool gains more than the slack" in found.message
+    assert str(found.hint).startswith("size again for a longer trace or --window")
 
 
 def test_the_configuration_calls_a_size_measured_only_where_a_pool_of_it_was_made() -> None:

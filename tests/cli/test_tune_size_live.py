@@ -104,7 +104,7 @@ def test_a_growing_log_is_sized_and_every_pool_serves_requests_that_come_meanwhi
         assert (step["requests"], step["verdict"]) == (150, "holds")
     assert data["ended"] == "plateau confirmed"
     assert data["choice"]["pages"] == data["curve"]["plateau_pages"] == data["steps"][1]["pages"]
-    for word in ("distinct pages", "h(inf)", "over the last quarter", "300/300 requests"):
+    for word in ("distinct pages", "unlimited hit rate", "over the last quarter", "300/300 requests"):
         assert word in ran.err
     kept = "".join(path.read_text() for path in Path("state").rglob("*.jsonl"))
     assert "secret" not in kept

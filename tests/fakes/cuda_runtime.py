@@ -65,7 +65,7 @@ class FakeCuda:
             self._streams[stream.cuda_stream] = stream
             return stream
 
-    def _make_event(self, blocking: bool = False) -> FakeEvent:
+    def _make_event(self, blocking: bool = False, enable_timing: bool = False) -> FakeEvent:
         return FakeEvent(self)
 
     def current_stream(self, device: Any = None) -> FakeStream:
@@ -85,6 +85,16 @@ class FakeCuda:
     def enqueue(self, stream: FakeStream, action: Callable[[], object]) -> None:
         with self._lock:
             stream.queue.append(action)
+
+    def hold(self, stream: FakeStream) -> Callable[[], None]:
+        """Keep what is enqueued on a stream from now on from being done until the function returned is called."""
+        token = _Token()
+        self.enqueue(stream, token)  # type: ignore[arg-type]
+
+        def let_go() -> None:
+            token.done = True
+
+        return let_go
 
     def spans(self, *ranges: tuple[int, int]) -> bool:
         return any(start < border < end for start, end in ranges for border in self.borders)
@@ -253,6 +263,9 @@ class FakeEvent:
         token = self.token
         if token is not None:
             self._cuda.run_until(lambda: token.done)
+
+    def elapsed_time(self, end: FakeEvent) -> float:
+        return 1.0
 
 
 class QueuedMover:

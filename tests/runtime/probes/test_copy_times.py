@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from fakes.accelerator_rig import Rig as FakeRig
 
 from hicachectl.errors import ExitCode
 from hicachectl.runtime.geometry import KVGeometry, KVKind
@@ -15,6 +18,8 @@ from hicachectl.runtime.probes.copy_rig import Case, Rig, WrongBytes, backends_h
 from hicachectl.runtime.probes.copy_times import against_copy, against_peak, beside_products, both_ways
 from hicachectl.runtime.probes.products import Products
 from hicachectl.runtime.transfer.backends import Direction, make_backend
+from hicachectl.runtime.transfer.device import AcceleratorOrder
+from hicachectl.runtime.transfer.engine import TransferEngine
 from hicachectl.runtime.transfer.options import StagingOptions
 
 CPU = torch.device("cpu")
@@ -57,6 +62,39 @@ def test_both_ways_products_and_small_loads_have_a_sample_a_round(rig: Rig) -> N
     assert (len(beside.alone_s), len(beside.times_alone), len(beside.outlasted)) == (4, 2, 2)
     assert (len(small.wall_s), len(small.copy_s)) == (2, 2)
     assert compute.seconds_each() > 0
+
+
+@pytest.mark.parametrize("direction", Direction)
+def test_a_transfer_moves_beside_the_products_and_not_behind_all_that_are_queued(
+    monkeypatch: pytest.MonkeyPatch, direction: Direction
+) -> None:
+    fake = FakeRig(CASE.geometry, CASE.layout, StagingOptions())
+    monkeypatch.setattr(torch, "get_device_module", lambda device: fake.cuda)
+    held: list[Any] = []
+
+    class Queued(Products):
+        parts = 0
+
+        def _run(self, n: int) -> None:
+            self.parts += 1
+            if self.parts == 5:  # those after the transfer end when it has ended, not before
+                held.append(fake.cuda.hold(fake.cuda.current_stream()))
+
+    def over(transfer: object, what: str) -> None:
+        if what == "arrived":
+            held.pop()()
+
+    slots = np.arange(5, dtype=np.int32)
+    engine = TransferEngine(
+        fake.device, fake.host, fake.backend, orders=lambda device: AcceleratorOrder(device, fake.cuda), watch=over
+    )
+    ask = {Direction.LOAD: engine.load, Direction.BACKUP: engine.backup}
+    queued: Any = SimpleNamespace(ask=lambda engine, way: ask[way](slots, slots))
+    try:
+        beside_products(queued, engine, direction, Queued(torch.device("meta"), 8), n=2, rounds=1)
+    finally:
+        engine.close()
+    assert not held
 
 
 def test_a_backend_that_loses_a_byte_is_found_before_anything_is_measured(rig: Rig) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +20,7 @@ META = torch.device("meta")
 class Module:
     """Stands for torch's module of a device with several devices: remembers whose stream was asked for and recorded on."""
 
-    Stream, stream = object, object
+    Stream, stream = SimpleNamespace, object
 
     def __init__(self) -> None:
         self.recorded: list[object] = []
@@ -90,3 +91,23 @@ def test_the_batched_copy_is_tried_on_the_device_it_is_for(monkeypatch: pytest.M
     device = torch.device("cuda", 3)
     cuda_backends._try_batch(SimpleNamespace(try_batch=lambda *given: None), device)  # type: ignore[arg-type]
     assert asked == [device, device]
+
+
+def test_what_the_trial_of_a_batched_copy_moves_is_held_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def memory(n_bytes: int, device: object = None) -> torch.Tensor:
+        tensor = torch.zeros(n_bytes, dtype=torch.uint8)
+        made.append(weakref.ref(tensor))
+        return tensor
+
+    ends: list[list[bool]] = []
+    stream = SimpleNamespace(
+        cuda_stream=1, synchronize=lambda: ends.append([reference() is not None for reference in made])
+    )
+    monkeypatch.setattr(cuda_backends, "new_stream", lambda streams, device: stream)
+    monkeypatch.setattr(cuda_backends, "_on_device", memory)
+    monkeypatch.setattr(cuda_backends, "_pinned", memory)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: torch.no_grad())
+    cuda_backends._try_batch(SimpleNamespace(try_batch=lambda *given: None), META)  # type: ignore[arg-type]
+    assert ends == [[True, True]]

@@ -27,7 +27,7 @@ from hicachectl.runtime.transfer.backends import Direction, Step, Submitted
 from hicachectl.runtime.transfer.cpu import CpuBackend
 from hicachectl.runtime.transfer.cuda_runtime import CudaRuntime
 from hicachectl.runtime.transfer.device import AcceleratorOrder, CpuOrder, Point
-from hicachectl.runtime.transfer.engine import TransferEngine
+from hicachectl.runtime.transfer.engine import EngineState, TransferEngine
 from hicachectl.runtime.transfer.straight import BatchBackend
 from hicachectl.runtime.transfer.transfer import DirectionCounters, Totals, Transfer
 
@@ -516,6 +516,35 @@ def test_whatever_becomes_of_a_transfer_its_mark_is_used_again() -> None:
             with suppress(InvariantBroken):
                 engine.load(some(1), some(1))
         assert n_events == before + 1
+
+
+def test_a_transfer_that_is_dropped_gives_its_mark_back() -> None:
+    cuda, gate, copying = FakeCuda(0), threading.Event(), threading.Event()
+    orders: list[AcceleratorOrder] = []
+
+    def order(device: torch.device) -> AcceleratorOrder:
+        orders.append(AcceleratorOrder(device, cuda))
+        return orders[-1]
+
+    class Held(BatchBackend):
+        def prepare(self, *given: Any) -> None:
+            copying.set()
+            assert gate.wait(LONG_S)
+
+    device, host = DevicePool(GEOMETRY, 8), HostPool(GEOMETRY, 8, Layout.PAGE_FIRST)
+    engine = TransferEngine(device, host, Held(CudaRuntime(cuda.library), cuda), orders=order)
+    loads = [engine.load(some(i), some(i)) for i in range(4)]
+    marks = [load._mark for load in loads]
+    assert copying.wait(LONG_S)
+    closing = threading.Thread(target=engine.close, kwargs={"finish": False})
+    closing.start()
+    while engine.state is EngineState.RUNNING:
+        time.sleep(0)
+    gate.set()
+    closing.join(LONG_S)
+    assert [load.ok for load in loads] == [True, False, False, False]
+    by_direction = dict(zip(Direction, orders, strict=True))
+    assert [by_direction[Direction.LOAD].mark() for _ in loads] == marks
 
 
 def test_the_backend_of_these_tests_moves_bytes() -> None:
