@@ -121,6 +121,11 @@ def test_the_answer_is_told_in_pages_on_the_host_a_rank_and_in_each_engines_unit
     assert flags["LMCache in-process", "max_local_cpu_size"] == pytest.approx(pages * page / 4 / 10**9, abs=0.01)
 
 
+def test_progress_counts_no_requests_where_no_step_is_made() -> None:
+    ran = run("--trace", "chats.jsonl", "--steps", "none", "--progress", "plain")
+    assert (ran.code, "steps  done in" in ran.err, "requests" in ran.err) == (0, True, False), ran.err
+
+
 def test_requests_that_run_take_their_pages_off_l1_and_what_that_does_is_shown() -> None:
     data = size("--trace", "chats.jsonl", "--device-slots", "240", "--concurrency", "10", "--steps", "none")
     assert (data["device_pages"], data["device_pages_held_by_running"]) == (240, 61)
