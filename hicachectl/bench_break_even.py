@@ -68,6 +68,9 @@ def _judged(tier: Tier, unanswered: Collection[str], demo: str | None) -> Tier:
     if even.verdict is Verdict.ALWAYS and slope_is_open(tier.fit):
         why = "the seconds a token (b) of the restore are not told apart from 0: longer lengths or more rounds would"
         return replace(tier, break_even=_none(Verdict.OPEN, why))
+    if even.verdict is Verdict.NEVER and even.low_tokens is not None:
+        why = f"a restored token costs about as much as a computed one: some refits break even, from {format_count(even.low_tokens)} tokens on"
+        return replace(tier, break_even=_none(Verdict.OPEN, why))
     return tier
 
 

@@ -65,6 +65,9 @@ def _check_line(kind: str, name: str, line: LineCost, measures: Sequence[Measure
         raise wrong(path, place, "a transfer that takes time", "0 s + 0 s a byte")
     if line.n_samples < LEAST_SAMPLES:
         raise wrong(path, f"{place}.n_samples", f"{LEAST_SAMPLES} or more", line.n_samples)
+    if line.from_bytes is not None and not 0 < line.from_bytes < (line.to_bytes or 0):
+        sizes = f"{line.from_bytes} to {line.to_bytes}"
+        raise wrong(path, f"{place}.from_bytes to to_bytes", "a smaller size above 0 and a larger one", sizes)
     if kind in ("copy", "model"):
         kept = sum(len(one.samples) for one in transfers_of(name, measures))
         if kept != line.n_samples:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hicachectl.bench_costs import transfer_measures, transfers_of, why_no_line
+from hicachectl.bench_costs import line_cost, transfer_measures, transfers_of, why_no_line
 from hicachectl.bench_data import Costs, Expected, LineCost, Measure, measure
 from hicachectl.units import KIB, MIB
 
@@ -96,10 +96,8 @@ def copy_costs(probe: CopyProbe, measures: Sequence[Measure]) -> Costs:
     if line is None:
         return Costs()
     why = _no_answer(line, measures)
-    return Costs(
-        host_read=None if "host_read" in why else LineCost(line.read.fixed_s, line.read.per_byte_s, line.n_samples),
-        host_write=None if "host_write" in why else LineCost(line.write.fixed_s, line.write.per_byte_s, line.n_samples),
-    )
+    read, write = (None if name in why else cost for name, (cost, _) in _fitted(line).items())
+    return Costs(host_read=read, host_write=write)
 
 
 def copy_reasons(probe: CopyProbe, measures: Sequence[Measure]) -> dict[str, str]:
@@ -111,7 +109,13 @@ def copy_reasons(probe: CopyProbe, measures: Sequence[Measure]) -> dict[str, str
         else "no time was left to fit it"
     )
     why = {} if line is None else _no_answer(line, measures)
-    return {
+    no_line = {
+        f"/lines/{at}/{name.removeprefix('host_')}": reason
+        for at, one in enumerate(probe.lines)
+        for name, (_, reason) in _fitted(one).items()
+        if reason is not None
+    }
+    return no_line | {
         "/costs/host_read": why.get("host_read", none), "/costs/host_write": why.get("host_write", none), "refused": "it ran", "cut": "as many rounds as asked for",
         "costs_of": none, "submissions_load": "not measured", "submissions_backup": "not measured",
         "outlasted": "not measured",
@@ -155,8 +159,7 @@ def copy_details(probe: CopyProbe) -> dict[str, Any]:
             {
                 "layout": line.layout.value,
                 "backend": line.backend.value,
-                "read": {"fixed_s": line.read.fixed_s, "per_byte_s": line.read.per_byte_s},
-                "write": {"fixed_s": line.write.fixed_s, "per_byte_s": line.write.per_byte_s},
+                **{name.removeprefix("host_"): _plain(cost) for name, (cost, _) in _fitted(line).items()},
                 "samples": line.n_samples,
             }
             for line in probe.lines
@@ -228,10 +231,21 @@ def _main_lines(probe: CopyProbe) -> CopyLines | None:
     return next(iter([*usual, *probe.lines]), None)
 
 
+def _fitted(line: CopyLines) -> dict[str, tuple[LineCost | None, str | None]]:
+    """What n bytes cost each way, by the name of the cost; None with the reason where no line goes through them."""
+    return {"host_read": line_cost(line.read_transfers), "host_write": line_cost(line.write_transfers)}
+
+
+def _plain(cost: LineCost | None) -> dict[str, float] | None:
+    return None if cost is None else {"fixed_s": cost.fixed_s, "per_byte_s": cost.per_byte_s}
+
+
 def _no_answer(line: CopyLines, measures: Sequence[Measure]) -> dict[str, str]:
-    """Say of a cost why it is none: the wall times of its row, or the transfers that it was fitted to."""
-    name, found = subject(line), dict[str, str]()
+    """Say of a cost why it is none: the transfers that it would be fitted to, or the wall times of its row."""
+    name, found = subject(line), {cost: why for cost, (_, why) in _fitted(line).items() if why is not None}
     for cost, quantity in (("host_read", "load_s"), ("host_write", "backup_s")):
+        if cost in found:
+            continue
         walls = [one for one in measures if (one.subject, one.quantity) == (name, quantity)]
         why = why_no_line([*walls, *transfers_of(cost, measures)])
         if why is not None:

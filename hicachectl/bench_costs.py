@@ -17,7 +17,7 @@ def line_cost(transfers: Sequence[tuple[int, float]]) -> tuple[LineCost | None, 
     if len(sizes) < 2:
         return None, "no transfer was measured" if not sizes else "transfers of one size only: no line through them"
     found = fit([Timing(n_bytes, seconds) for n_bytes, seconds in transfers], LINE)  # by bytes as well as by tokens
-    return LineCost(found.a_s, found.b_s, len(transfers)), None
+    return LineCost(found.a_s, found.b_s, len(transfers), min(sizes), max(sizes)), None
 
 
 def transfer_measures(path: str, transfers: Sequence[tuple[int, float]]) -> list[Measure]:

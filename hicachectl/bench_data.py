@@ -21,8 +21,10 @@ from hicachectl.envelope import Diagnostic, Fact, Result, Severity, plain, unexp
 from hicachectl.errors import ExitCode
 
 __all__ = [
+    "BUDGET_USED",
     "LEAST_SAMPLES",
     "NOISY_SPREAD",
+    "NO_TIME",
     "Costs",
     "Expected",
     "LineCost",
@@ -30,6 +32,7 @@ __all__ = [
     "RecomputeLine",
     "Setting",
     "bench_result",
+    "fewer",
     "measure",
     "missing_costs",
     "not_answered",
@@ -41,6 +44,11 @@ NOISY_SPREAD = 0.5
 
 LEAST_SAMPLES = 3
 """Below this many samples their spread is not known: quartiles of two are the two (our choice)."""
+
+
+NO_TIME = "no time was left for it"
+BUDGET_USED = "the time budget is used up"
+_FEWER = "no time was left for more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +117,16 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class LineCost:
-    """A transfer of n bytes takes `fixed_s + per_byte_s * n`; fitted to so many samples."""
+    """A transfer of n bytes takes `fixed_s + per_byte_s * n`; fitted to so many samples of [from_bytes, to_bytes] each.
+
+    None in files of a release that did not tell the sizes.
+    """
 
     fixed_s: float
     per_byte_s: float
     n_samples: int
+    from_bytes: int | None = None
+    to_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,19 +188,28 @@ def measure(
     return Measure(subject, quantity, tuple(samples), p50, spread_of(samples), expected, reason)
 
 
+def fewer(n_samples: int, rounds: int) -> str | None:
+    """Say that there are fewer samples than rounds were asked for; None where there are as many, or none at all. Pure.
+
+    >>> fewer(2, 3), fewer(3, 3)
+    ('2 of 3 samples: no time was left for more', None)
+    """
+    return f"{n_samples} of {rounds} samples: {_FEWER}" if 0 < n_samples < rounds else None
+
+
 def not_answered(
     headline: Sequence[Measure], hint: str, doubts: Mapping[tuple[str, str], str] | None = None
 ) -> tuple[tuple[Diagnostic, ...], ExitCode]:
     """Name each headline measure that gave no answer; NO_RESULT when none of them did. Pure.
 
     A measure without samples has its reason and is no finding of its own: what cannot run here was not asked for an answer. Where
-    none has any, one finding gives the reasons. `doubts` say of calm ones, by subject and quantity, why they are none all the same.
+    none has any, one finding gives the reasons, with a remedy of its own. `doubts` say of calm ones, by subject and quantity, why they are none all the same.
     """
     tried = [one for one in headline if one.samples]
     if not tried:
         reasons = "; ".join(dict.fromkeys(one.reason or "no reason is known" for one in headline))
         text = f"nothing was measured: {reasons or 'there was nothing to measure'}"
-        return (Diagnostic("HC-NO-ANSWER", Severity.WARN, text, hint=hint),), ExitCode.NO_RESULT
+        return (Diagnostic("HC-NO-ANSWER", Severity.WARN, text, hint=_remedy(headline)),), ExitCode.NO_RESULT
     doubts = doubts or {}
     judged = [(one, one.why_no_answer or doubts.get((one.subject, one.quantity))) for one in tried]
     unsure = [(one, why) for one, why in judged if why is not None]
@@ -196,6 +218,14 @@ def not_answered(
         for one, why in unsure
     )
     return found, ExitCode.OK if len(unsure) < len(tried) else ExitCode.NO_RESULT
+
+
+def _remedy(missing: Sequence[Measure]) -> str:
+    """What to do where nothing was measured: more rounds would end the same way. Pure."""
+    late = all(one.reason in (NO_TIME, BUDGET_USED) for one in missing)
+    return (
+        "give a longer --time-budget, or leave it out" if late else "see to what the reasons name, then measure again"
+    )
 
 
 def bench_result(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hicachectl.bench_break_even import is_made_up
 from hicachectl.bench_costs import line_cost, transfers_of, why_no_line
-from hicachectl.bench_data import Costs, LineCost, Measure, RecomputeLine, measure
+from hicachectl.bench_data import NO_TIME, Costs, LineCost, Measure, RecomputeLine, fewer, measure
 from hicachectl.envelope import plain
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ __all__ = [
 
 SAVED_AT = (1024, 4096, 16384, 32768)
 """Lengths in tokens whose savings are shown."""
+_OTHER_SEED = 1
+"""Of the prefill's refits: dealt by the seed of the restore's, residuals of both would meet in one order, as if they went together."""
 _METHOD = (
     "restores of whole pages, host and device slots scattered, an order of lengths that turns with the rounds, one transfer each way before "
     "that does not count; seconds from asking to the last byte, every byte compared outside the times; storage by one thread, put out of the "
@@ -91,8 +93,10 @@ def model_of(
         "host": [(one.n_pages, one.wall_s) for one in probe.of(Path.HOST_READ)],
         "storage": probe.storage_restores,
     }
-    why = {"host": "no time was left for it", "storage": no_storage or "no time was left for it"}
-    compute_draws = resampled(prefill.timings, QUADRATIC) if prefill is not None and prefill.timings else None
+    why = {"host": NO_TIME, "storage": no_storage or NO_TIME}
+    compute_draws = None
+    if prefill is not None and prefill.timings:
+        compute_draws = resampled(prefill.timings, QUADRATIC, seed=_OTHER_SEED)
     tiers, missing = [], {}
     for name, restores in pages.items():
         timings = tuple(Timing(n * page_tokens, seconds) for n, seconds in restores)
@@ -110,16 +114,22 @@ def model_of(
     return Model(tuple(tiers), prefill, no_prefill, missing)
 
 
-def model_measures(probe: RestoreProbe, model: Model, page_tokens: int) -> tuple[Measure, ...]:
-    """Return every time by length: restores of each tier, transfers of each path, prefills. Pure."""
+def model_measures(probe: RestoreProbe, model: Model, page_tokens: int, rounds: int) -> tuple[Measure, ...]:
+    """Return every time by length: restores of each tier, transfers of each path, prefills. Pure.
+
+    `rounds` were asked for; fewer samples of a restore have the reason.
+    """
     from hicachectl.runtime.cost import Path
 
     found = []
     for tier in model.tiers:
-        found += _by_length(f"{tier.name} tier", "restore_s", [(one.n_tokens, one.seconds) for one in tier.timings])
+        found += _by_length(
+            f"{tier.name} tier", "restore_s", [(one.n_tokens, one.seconds) for one in tier.timings], rounds
+        )
     for path in (Path.HOST_WRITE, Path.STORAGE_READ, Path.STORAGE_WRITE):
         times = [(one.n_pages * page_tokens, one.wall_s) for one in probe.of(path)]
-        found += _by_length(path.value.replace("_", " "), "transfer_s", times)
+        asked = 0 if path is Path.STORAGE_WRITE else rounds  # all pages are written before the rounds, a few times
+        found += _by_length(path.value.replace("_", " "), "transfer_s", times, asked)
     if model.prefill is not None:
         found += _by_length("prefill", "prefill_s", [(one.n_tokens, one.seconds) for one in model.prefill.timings])
     found += [measure(f"{name} tier", "restore_s", (), reason=why) for name, why in model.no_tiers.items()]
@@ -239,6 +249,8 @@ def _coefficients(given: Fit) -> Any:
     return np.array([[given.a_s, given.b_s, given.c_s]])
 
 
-def _by_length(subject: str, quantity: str, times: Sequence[tuple[int, float]]) -> list[Measure]:
-    lengths = sorted({n for n, _ in times})
-    return [measure(f"{subject}, {n} tokens", quantity, [s for m, s in times if m == n]) for n in lengths]
+def _by_length(subject: str, quantity: str, times: Sequence[tuple[int, float]], rounds: int = 0) -> list[Measure]:
+    samples = {n: [s for m, s in times if m == n] for n in sorted({n for n, _ in times})}
+    return [
+        measure(f"{subject}, {n} tokens", quantity, own, reason=fewer(len(own), rounds)) for n, own in samples.items()
+    ]

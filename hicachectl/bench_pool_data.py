@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hicachectl.bench_data import Costs, Expected, Measure, measure
+from hicachectl.bench_data import NO_TIME, Costs, Expected, Measure, fewer, measure
 from hicachectl.units import GIB, MIB
 
 if TYPE_CHECKING:
@@ -49,9 +49,10 @@ def pool_measures(probe: PoolProbe) -> tuple[Measure, ...]:
     found = [one for row in probe.rows for one in _of_case(probe, row)]
     made = [made for made, _ in probe.baseline.samples]
     back = [back for _, back in probe.baseline.samples if back is not None]
-    why = probe.baseline.reason or "no time was left for it"
-    found.append(measure(TORCH, "total_s", made, reason=why if not made else probe.baseline.reason))
-    found.append(measure(TORCH, "unmap_s", back, reason=why if not back else None))
+    why = probe.baseline.reason or NO_TIME
+    short = probe.baseline.reason or fewer(len(made), probe.rounds)
+    found.append(measure(TORCH, "total_s", made, reason=why if not made else short))
+    found.append(measure(TORCH, "unmap_s", back, reason=why if not back else short))
     return tuple(found)
 
 
@@ -123,9 +124,10 @@ def pool_details(probe: PoolProbe, measures: Sequence[Measure]) -> dict[str, Any
 
 def _of_case(probe: PoolProbe, row: PoolRow) -> list[Measure]:
     name, samples = row.case.name, row.samples
-    why = row.refused or "no time was left for it"
-    found = [measure(name, "total_s", [one.total_s for one in samples], reason=row.refused if samples else why)]
-    found.append(measure(name, _COLD, [one.total_s for one in row.before], reason=row.refused if row.before else why))
+    why = row.refused or NO_TIME
+    short = row.refused or fewer(len(samples), probe.rounds)
+    found = [measure(name, "total_s", [one.total_s for one in samples], reason=short if samples else why)]
+    found.append(measure(name, _COLD, [one.total_s for one in row.before], reason=short if row.before else why))
     for part in PARTS:
         values = [getattr(one, part) for one in samples if getattr(one, part) is not None]
         missing = (probe.not_registered or "the driver refused") if samples else why
@@ -135,7 +137,7 @@ def _of_case(probe: PoolProbe, row: PoolRow) -> list[Measure]:
                 part,
                 values,
                 expected=_expected(probe, row, part) if values else None,
-                reason=None if values else missing,
+                reason=short if values else missing,
             )
         )
     shares = [one.huge_share for one in samples if one.huge_share is not None]
@@ -143,12 +145,12 @@ def _of_case(probe: PoolProbe, row: PoolRow) -> list[Measure]:
     if shares:
         wanted = Expected(0.99, 1.0, _SOURCE) if row.case.spec.huge else Expected(0.0, 0.0, _SOURCE)
     missing = "smaps could not be read" if samples else why
-    found.append(measure(name, "huge_share", shares, expected=wanted, reason=None if shares else missing))
+    found.append(measure(name, "huge_share", shares, expected=wanted, reason=short if shares else missing))
     times = probe.times_faster(row)
     if times is not None and probe.baseline.total_s is not None:
         ratios = [probe.baseline.total_s / one.total_s for one in samples]
         span = Expected(*_TIMES_TORCH[_is_huge(row)], _SOURCE) if _has_range(probe) else None
-        found.append(measure(name, "times_torch", ratios, expected=span))
+        found.append(measure(name, "times_torch", ratios, expected=span, reason=short))
     return found
 
 

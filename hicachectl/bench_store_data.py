@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hicachectl.bench_costs import line_cost
-from hicachectl.bench_data import Costs, Expected, LineCost, Measure, measure
+from hicachectl.bench_data import NO_TIME, Costs, Expected, LineCost, Measure, fewer, measure
 
 if TYPE_CHECKING:
     from hicachectl.runtime.probes.store_rows import StoreCase, StoreOp, StoreProbe, StoreRow
@@ -112,16 +112,14 @@ def store_reasons(probe: StoreProbe) -> dict[str, str]:
 
 
 def _of_row(probe: StoreProbe, row: StoreRow) -> list[Measure]:
-    name, why = subject_of(row.case, row.op), row.refused or "no time was left for it"
-    missing = None if row.wall_s else why
+    name, why = subject_of(row.case, row.op), row.refused or NO_TIME
+    reason = (row.refused or fewer(len(row.wall_s), probe.rounds)) if row.wall_s else why
     found = []
     if row.op.moves_bytes:
-        found.append(
-            measure(name, "bytes_per_s", row.bytes_per_s, expected=_expected(probe, row), reason=missing or row.refused)
-        )
-    found.append(measure(name, "pages_per_s", row.pages_per_s, reason=missing))
-    found.append(measure(name, "page_p50_s", [statistics.median(pages) for pages in row.page_s], reason=missing))
-    found.append(measure(name, "page_p99_s", [_p99(pages) for pages in row.page_s], reason=missing))
+        found.append(measure(name, "bytes_per_s", row.bytes_per_s, expected=_expected(probe, row), reason=reason))
+    found.append(measure(name, "pages_per_s", row.pages_per_s, reason=reason))
+    found.append(measure(name, "page_p50_s", [statistics.median(pages) for pages in row.page_s], reason=reason))
+    found.append(measure(name, "page_p99_s", [_p99(pages) for pages in row.page_s], reason=reason))
     return found
 
 

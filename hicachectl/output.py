@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -208,7 +209,8 @@ def _replace_file(path: Path, text: str, *, mode: int | None) -> None:
             file.write(text)
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the first error says more
+            temporary.unlink()
         raise UsageError(
             f"cannot write: {error.strerror}",
             where=str(path),

@@ -19,6 +19,12 @@ __all__ = ["asked_of", "check_found", "refuse_other"]
 _FOUND = {"steps", "chosen", "bound", "rule", "reason"}
 """Of what a run records as asked: what it found itself."""
 _MISSING = object()
+_SAID_OTHERWISE = {
+    "trace", "synthetic", "costs", "host_slots", "storage_path", "storage_bytes", "report", "metrics_port", "host_memory",
+    "compute", "limit", "seed", "geometry", "device", "device_slots", "layout", "backend", "write_policy", "eviction",
+    "session_gap_s",
+}  # fmt: skip
+"""Settings of `run` that a record holds by what they came to, or that a sizing does not use."""
 
 
 def asked_of(run: Sizing, prediction: Prediction) -> dict[str, Any]:
@@ -27,7 +33,7 @@ def asked_of(run: Sizing, prediction: Prediction) -> dict[str, Any]:
 
     base, settings, info, choice = run.base, run.effective.run, run.plan.info, prediction.choice
     return {
-        "records": 3, "device": base.device, "host_memory": settings.host_memory.model_dump(mode="json"),
+        "records": 4, "device": base.device, "host_memory": settings.host_memory.model_dump(mode="json"),
         "trace": base.trace_name, "format": info.format, "requests": info.n_requests, "input_tokens": info.total_input_tokens,
         "blocks": info.total_blocks, "limit": settings.limit, "seed": settings.seed, "geometry": base.geometry.name,
         "page_bytes": base.geometry.page_bytes, "device_slots": run.device_pages, "layout": settings.layout,
@@ -38,6 +44,7 @@ def asked_of(run: Sizing, prediction: Prediction) -> dict[str, Any]:
         "shared": run.shared, "session_gap_s": settings.session_gap_s, "compute": settings.compute.model_dump(mode="json"),
         "costs": asdict(sizing_costs(read_costs(settings.costs))), "window_sha256": prediction.window_sha256,
         "storage_folder": None if run.storage_folder is None else str(run.storage_folder),
+        "settings": {key: value for key, value in settings.model_dump(mode="json").items() if key not in _SAID_OTHERWISE},
     }  # fmt: skip
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hicachectl.size_run import Sizing
@@ -40,10 +41,12 @@ def settle(
     again: Trial | str,
     journal: SizeJournal,
     *,
+    done: Mapping[int, Any] | None = None,
     time_budget_s: float | None = None,
 ) -> Settled:
     """Choose by the costs that the steps measured, try what confirms that choice, and say whether it is confirmed.
 
+    `done` are the trials of a run that is gone on with; sizes that it had tried for its choice are not made again.
     Sizes are tried with `--steps auto` alone, in what is left of `time_budget_s`, and not after steps that time, a failure or
     other hits than predicted ended. Takes memory as `Sizing.climb`, and gives it back.
     """
@@ -63,7 +66,7 @@ def settle(
         elif run.left_s(time_budget_s) == 0:
             ended = Ended.TIME
         else:
-            prediction, climbed = _further(run, prediction, climbed, missing, journal, time_budget_s)
+            prediction, climbed = _further(run, prediction, climbed, missing, journal, done or {}, time_budget_s)
             more -= 1
             continue
         if ended is not climbed.ended:
@@ -143,15 +146,16 @@ def _choice(run: Sizing, prediction: Prediction, climbed: Climbed, costs: Costs)
 
 
 def _further(
-    run: Sizing, prediction: Prediction, climbed: Climbed, missing: tuple[int, ...], journal: SizeJournal, time_budget_s: float | None
+    run: Sizing, prediction: Prediction, climbed: Climbed, missing: tuple[int, ...], journal: SizeJournal, done: Mapping[int, Any],
+    time_budget_s: float | None,
 ) -> tuple[Prediction, Climbed]:  # fmt: skip
     """Try the missing sizes too. Steps that an end left out are still those that were made."""
     from hicachectl.tuning.sizing.trial_record import record_of
 
     tried = {step.pages: step for step in climbed.steps}
-    done = {pages: record_of(step.trial) for pages, step in tried.items() if step.trial is not None}
+    made = {pages: record_of(step.trial) for pages, step in tried.items() if step.trial is not None}
     prediction = replace(prediction, sizes=tuple(sorted({*prediction.sizes, *missing})))
-    again = run.climb(prediction, journal, done, time_budget_s=time_budget_s)
+    again = run.climb(prediction, journal, {**done, **made}, time_budget_s=time_budget_s)
     settled = run.settled(prediction)
     if settled is not prediction:
         return settled, again

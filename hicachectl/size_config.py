@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from hicachectl.config import Setting
@@ -59,7 +60,8 @@ def write_config(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the first error says more
+            temporary.unlink()
         raise UsageError(
             f"cannot write the configuration: {error.strerror}", where=str(path), hint="--write FILE", code="HC-OUTPUT"
         ) from error

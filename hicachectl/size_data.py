@@ -55,7 +55,7 @@ def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
     choice, curve, geometry = prediction.choice, prediction.curve, plan.replay.geometry
     pool = pool_bytes(
         found.config_pages, geometry.page_bytes, n_ranks=found.ranks,
-        same_on_every_rank=geometry.kind is KVKind.MLA, shared=found.shared,
+        same_on_every_rank=geometry.kind is KVKind.MLA, shared=found.shared, n_kv_heads=geometry.n_kv_heads,
     )  # fmt: skip
     at = capacities_for(curve, choice.plateau_pages, choice.host_pages, prediction.longest_pages, *prediction.sizes)
     steps = [step for step in found.climbed.steps if step.pages]
@@ -89,6 +89,7 @@ def size_data(found: SizeFound) -> tuple[dict[str, Any], dict[str, Fact]]:
             "distinct_pages": curve.n_distinct,
             "ceiling": curve.rate(),
             "ceiling_error": None if jackknife is None else jackknife.rate_error(),
+            "ceiling_error_reason": None if jackknife is not None else prediction.sure.reason or "no interval",
             "plateau_pages": choice.plateau_pages,
             "plateau_error_pages": None if jackknife is None else round(jackknife.plateau_error(found.points)),
             "plateau_d1_pages": prediction.plateau_d1_pages,
@@ -156,6 +157,8 @@ def _facts(data: dict[str, Any], found: SizeFound, why_no_costs: str) -> dict[st
     for name in ("ceiling_error", "plateau_error_pages"):
         if data["curve"][name] is None:
             null(f"/curve/{name}", found.prediction.sure.reason or "no interval")
+    if data["curve"]["ceiling_error_reason"] is None:
+        null("/curve/ceiling_error_reason", "the interval is known")
     for index, row in enumerate(data["curve"]["rows"]):
         for name, reason in row_reasons(row, found.prediction.sure.reason, why_no_costs).items():
             null(f"/curve/rows/{index}/{name}", reason)

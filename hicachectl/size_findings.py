@@ -31,7 +31,7 @@ def size_findings(prediction: Prediction, climbed: Climbed) -> list[Diagnostic]:
     found = []
     if prediction.sure.too_short:
         before, after = (grown.plateau_pages for grown in prediction.sure.growth[-2:])
-        found.append(short_window(before, after))
+        found.append(short_window(before, after, prediction.n_requests))
     if 0 < prediction.device_pages <= prediction.busy_pages:
         found.append(
             Diagnostic(
@@ -77,11 +77,14 @@ def size_findings(prediction: Prediction, climbed: Climbed) -> list[Diagnostic]:
     return found
 
 
-def short_window(before_pages: int, after_pages: int) -> Diagnostic:
-    """Say that the plateau moved over the last quarter of a window, as a sizing and `trace curve` do. Pure."""
+def short_window(before_pages: int, after_pages: int, n_requests: int) -> Diagnostic:
+    """Say that the plateau moved over the last quarter of a window, or that there are too few requests to tell. Pure."""
+    from hicachectl.tuning.sizing.confidence import LEAST_REQUESTS
+
+    moved = f"it moved from {before_pages} to {after_pages} pages over the last quarter of the requests"
+    few = f"whether it still grows cannot be told of {n_requests} request{'' if n_requests == 1 else 's'}"
     return Diagnostic(
-        "HC-WINDOW-SHORT", Severity.NOTE,
-        f"the plateau is a lower bound: it moved from {before_pages} to {after_pages} pages over the last quarter of the requests",
+        "HC-WINDOW-SHORT", Severity.NOTE, f"the plateau is a lower bound: {few if n_requests < LEAST_REQUESTS else moved}",
         subject="growth", hint="record a longer window of the same traffic",
     )  # fmt: skip
 
@@ -99,34 +102,37 @@ def _about_choice(prediction: Prediction, climbed: Climbed) -> list[Diagnostic]:
             )
         )  # fmt: skip
     if climbed.ended in (Ended.NOT_CONFIRMED, Ended.NO_ROOM):
-        why_not = _why_not(prediction, climbed)
-        hint = (
-            "free memory or raise --max-bytes, or take the size as what the memory allows"
-            if climbed.ended is Ended.NO_ROOM
-            else "size again for a longer trace or --window: these requests gain more from a larger pool than the curve said"
-            if why_not == _GAINS_MORE
-            else "hicachectl tune size --steps auto tries what it takes"
-        )
-        text = f"the size of {prediction.choice.host_pages} pages is not confirmed: {why_not}"
+        why, hint = _why_not(prediction, climbed)
+        text = f"the size of {prediction.choice.host_pages} pages is not confirmed: {why}"
         found.append(Diagnostic("HC-SIZE-UNCONFIRMED", Severity.WARN, text, subject="choice", hint=hint))
     return found
 
 
-def _why_not(prediction: Prediction, climbed: Climbed) -> str:
-    """What is missing between the steps and a confirmed size. Pure."""
+def _why_not(prediction: Prediction, climbed: Climbed) -> tuple[str, str]:
+    """What is missing between the steps and a confirmed size, and what to do about it. Pure."""
     from hicachectl.tuning.sizing.step_rules import Ended
 
     chosen, reach = prediction.choice.host_pages, prediction.reach
     tried = [step.pages for step in climbed.steps]
+    more = "hicachectl tune size --steps auto tries what it takes"
     if climbed.ended is Ended.NO_ROOM:
-        return f"a pool of {reach.above(chosen)} pages would tell, the memory holds {reach.most_pages}"
+        return (
+            f"a pool of {reach.above(chosen)} pages would tell, the memory holds {reach.most_pages}",
+            "free memory or raise --max-bytes, or take the size as what the memory allows",
+        )
     if chosen not in tried:
-        return "no pool of that size was made"
+        return "no pool of that size was made", more
     if max(tried) < reach.above(chosen):
-        return f"no pool of {reach.above(chosen)} pages or more was made"
+        return f"no pool of {reach.above(chosen)} pages or more was made", more
     if chosen and not any(reach.is_below(pages, chosen) for pages in tried):
-        return "no smaller pool was made"
-    return _GAINS_MORE
-
-
-_GAINS_MORE = "a larger pool gains more than the slack"
+        return "no smaller pool was made", more
+    if prediction.levels.exclusive:
+        return (
+            f"the pools of the steps hold what L1 holds too, so that {chosen} pages reach {max(prediction.device_pages, chosen)} there, "
+            f"not {prediction.levels.reach(chosen)}",
+            "take the size as predicted; steps can prove the one of --l2 inclusive",
+        )
+    return (
+        "a larger pool gains more than the slack",
+        "size again for a longer trace or --window: these requests gain more from a larger pool than the curve said",
+    )

@@ -7,6 +7,9 @@ from hicachectl.units import parse_size
 
 __all__ = ["sizes_of", "storage_pages_of"]
 
+_MOST_PAGES = 1 << 53
+"""More than any tier holds, and still a whole number everywhere."""
+
 
 def storage_pages_of(text: str | None, page_bytes: int) -> int | None:
     """Read --l3 as pages: None without a limit, 0 for no storage tier. Pure. Raises UsageError.
@@ -46,4 +49,10 @@ def sizes_of(text: str, page_bytes: int) -> tuple[int, ...]:
 
 def _pages(text: str, page_bytes: int, where: str) -> int:
     """Pages as a number of them, or as a size with its unit."""
-    return int(text) if text.isascii() and text.isdigit() else parse_size(text, where=where) // page_bytes
+    if text.isascii() and text.isdigit() and len(text.lstrip("0")) <= len(str(_MOST_PAGES)):
+        pages = int(text)
+    else:
+        pages = parse_size(text, where=where) // page_bytes
+    if pages > _MOST_PAGES:
+        raise UsageError(f"{text!r} is more than {_MOST_PAGES} pages", where=where, hint="give what a host can hold")
+    return pages

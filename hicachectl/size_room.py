@@ -15,6 +15,7 @@ from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.memory.syscalls import MemoryCalls, PoolCalls
 from hicachectl.runtime.transfer.device import device_type
 from hicachectl.tuning.sizing.budget import PoolPlan
+from hicachectl.tuning.sizing.engine_flags import copies_on_ranks
 from hicachectl.tuning.sizing.node_room import NodeRoom, node_room
 
 __all__ = ["pool_plan"]
@@ -41,8 +42,9 @@ def pool_plan(
         mount = calls.free_bytes((os.path.dirname(spec.path) or ".") if spec.named else spec.path)
     kind = device_type(device)
     why = "nothing is registered" if kind == "cpu" else f"registering with {kind} is not bound by it"
+    of_heads = copies_on_ranks(ranks, n_kv_heads=geometry.n_kv_heads)
     return PoolPlan(
-        copies=ranks if geometry.kind is KVKind.MLA and not shared else 1,
+        copies=ranks if geometry.kind is KVKind.MLA and not shared else of_heads,
         nodes=None if spec.placed is None else _nodes(spec.placed, device, ranks, calls, seat_of, free_on_nodes()),
         mount_free_bytes=mount,
         hugetlb=spec.kind is Kind.HUGETLB,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hicachectl.context import Context
 from hicachectl.size_asked import asked_of, check_found, refuse_other
 from hicachectl.size_pages import sizes_of, storage_pages_of
-from hicachectl.size_tiers import is_exclusive, require_shareable, storage_folder_of
+from hicachectl.size_tiers import is_exclusive, require_ranks, require_shareable, storage_folder_of
 
 if TYPE_CHECKING:
     from hicachectl.config import Effective
@@ -64,6 +64,7 @@ class Sizing:
         self.plan: RunPlan = plan_run(wanted, must_fit=steps != NO_STEPS)
         self.base = self.plan.replay
         require_shareable(self.base.geometry, shared=shared)
+        require_ranks(self.base.geometry, ranks)
         self.storage_pages = storage_pages_of(l3, self.base.geometry.page_bytes)
         self.storage_folder = storage_folder_of(l3_path, l3)
         self.root = cli.host_root()
@@ -99,6 +100,7 @@ class Sizing:
             return None
         from hicachectl.units import format_bytes
 
+        pool = "the pool" if self._copies == 1 else f"each of {self._copies} copies of the pool"
         can_use, most = self.budget.can_use_bytes, prediction.limits.most_pages
         here = f"this host can use {format_bytes(can_use)}, {can_use // self.base.geometry.page_bytes} pages"
         if most is None:
@@ -107,7 +109,7 @@ class Sizing:
                 "memory; --max-bytes SIZE gives that host's"
             )
         if self.max_bytes is not None and self.max_bytes > can_use:
-            return f"{here}: predicted for a host with {format_bytes(self.max_bytes)} for the pool (--max-bytes)"
+            return f"{here}: predicted for a host with {format_bytes(self.max_bytes)} for {pool} (--max-bytes)"
         return None
 
     def journal(self, prediction: Prediction, state: Path, *, resume: bool) -> tuple[Prediction, SizeJournal, Done]:
@@ -231,7 +233,9 @@ class Sizing:
         from hicachectl.tuning.sizing.pool_costs import pool_costs
 
         trials = [step.trial for step in climbed.steps if step.trial is not None]
-        traffic = Traffic(prediction.n_requests, prediction.input_tokens, self.plan.info.span_s)
+        traffic = Traffic(
+            prediction.n_requests, prediction.input_tokens, prediction.page_input_tokens, prediction.span_s
+        )
         of_pool = pool_costs(trials, traffic.span_s, again)
         measured, why = costs_of(trials, self.base, traffic, of_pool)
         given = sizing_costs(read_costs(self.effective.run.costs))
@@ -310,6 +314,7 @@ class Sizing:
         plan = pool_plan(
             self.base.host_memory, self.base.geometry, self.base.device, ranks=self.ranks, shared=self.shared
         )
+        self._copies = plan.copies
         return budget_of(
             read_memory(self.root), taken_bytes=self._taken_bytes, taken_words=self._taken_words, max_bytes=self.max_bytes, plan=plan
         )  # fmt: skip

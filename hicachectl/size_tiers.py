@@ -21,6 +21,7 @@ __all__ = [
     "choice_tiers",
     "curve_rows",
     "is_exclusive",
+    "require_ranks",
     "require_shareable",
     "row_reasons",
     "step_storage",
@@ -53,6 +54,16 @@ def require_shareable(geometry: KVGeometry, *, shared: bool) -> None:
         raise UsageError(
             f"{geometry.name} is {geometry.kind.value.upper()}, not MLA", where="--shared",
             why="each rank holds heads of its own, so there is no pool that all could map", hint="leave --shared out",
+        )  # fmt: skip
+
+
+def require_ranks(geometry: KVGeometry, ranks: int) -> None:
+    """Check --ranks. Pure. Raises UsageError where the KV heads cannot be shared out evenly."""
+    heads = geometry.n_kv_heads
+    if heads is not None and heads % ranks and ranks % heads:
+        raise UsageError(
+            f"{ranks} ranks, {geometry.name} has {heads} KV heads", where="--ranks",
+            why="engines share the heads out evenly, or give each head to as many ranks", hint=f"give a divisor or a multiple of {heads}",
         )  # fmt: skip
 
 

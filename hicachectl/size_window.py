@@ -262,7 +262,8 @@ def _taken_up(
         source = open_live(options.source, page_tokens, stdin=_stdin(cli, options), replay=options.replay)
     except HicacheError as error:
         cli.note(f"the source is gone, steps replay the saved window: {error}")
-    cli.note(f"going on with {journal.id}: its window is complete, {len(records.done)} steps are done")
+    meanwhile = "" if source is None else "; requests that came since it stopped are not seen"
+    cli.note(f"going on with {journal.id}: its window is complete, {len(records.done)} steps are done{meanwhile}")
     return Collected(options, journal.folder / now["file"], KeyNumbers(MOST_BLOCKS), journal, records, source, 0.0)
 
 

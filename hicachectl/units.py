@@ -36,6 +36,7 @@ _UNITS = {
     "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB, "k": KIB, "m": MIB, "g": GIB, "t": TIB,
     "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
 }  # fmt: skip
+_MOST_DIGITS = 30
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*")
 
 
@@ -62,6 +63,10 @@ def parse_size(text: str | int, *, where: str | None = None) -> int:
             hint="give a number with KiB, MiB, GiB, TiB (1024) or kB, MB, GB, TB (1000)",
         )
     number = match.group(1)
+    if len(number) > _MOST_DIGITS:
+        raise UsageError(
+            f"{str(text)[:20]!r}... has {len(number)} digits", where=where, hint="give a size such as 64GiB"
+        )
     size = int(number) * unit if "." not in number else float(number) * unit
     if size != int(size):
         raise UsageError(f"{text!r} is not a whole number of bytes", where=where, hint="give a whole number of bytes")

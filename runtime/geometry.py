@@ -47,7 +47,7 @@ class KVGeometry:
     """The sizes of one model's KV cache at one page size.
 
     `token_plane_bytes` are the bytes of one token in one plane, `page_tokens` the tokens of a page; `dtype` is the
-    logical element type, a key of DTYPE_BYTES. Raises UsageError when a size is not a positive whole number of elements.
+    logical element type, a key of DTYPE_BYTES. `n_kv_heads` are shared out among TP ranks, None: not said, or MLA. Raises UsageError when a size is not a positive whole number of elements.
 
     >>> KVGeometry("two", KVKind.GQA, n_layers=2, token_plane_bytes=8, page_tokens=4).page_bytes
     128
@@ -59,6 +59,7 @@ class KVGeometry:
     token_plane_bytes: int
     page_tokens: int
     dtype: str = "bf16"
+    n_kv_heads: int | None = None
 
     def __post_init__(self) -> None:
         require_dtype(self.dtype, where=f"geometry {self.name}")
@@ -138,7 +139,7 @@ def gqa(
     147456
     """
     token_plane_bytes = n_kv_heads * head_dim * DTYPE_BYTES.get(dtype, 1)
-    return KVGeometry(name, KVKind.GQA, n_layers, token_plane_bytes, page_tokens, dtype)
+    return KVGeometry(name, KVKind.GQA, n_layers, token_plane_bytes, page_tokens, dtype, n_kv_heads)
 
 
 def mla(

@@ -40,6 +40,13 @@ def placed(mode: PlacementMode, *nodes: int) -> MappingSpec:
     return MappingSpec(placed=Placed(mode, nodes))
 
 
+def test_ranks_that_hold_the_same_bytes_are_copies() -> None:
+    assert plan(geometry=MLA, ranks=8).copies == 8
+    assert plan(geometry=MLA, ranks=8, shared=True).copies == 1
+    few_heads = preset("qwen3-235b-a22b", 64)
+    assert [plan(geometry=few_heads, ranks=ranks).copies for ranks in (1, 4, 8)] == [1, 1, 2]
+
+
 def test_without_a_placement_no_node_binds() -> None:
     assert plan() == PoolPlan()
 

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,8 @@ def write_durably(path: Path, value: Any) -> None:
         temporary.replace(path)
         fsync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the first error says more
+            temporary.unlink()
         raise no_room("the state folder", path, error) from error
 
 

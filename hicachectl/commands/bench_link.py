@@ -47,6 +47,7 @@ def link(
     """
     cli: Context = ctx.obj
     cli.refuse_root("bench link")
+    from hicachectl.bench_data import BUDGET_USED
     from hicachectl.bench_link_run import links_result, nodes_result
     from hicachectl.render.bench_link import draw_link
     from hicachectl.tuning.host.read import read_machine
@@ -65,7 +66,7 @@ def link(
         cli.note(f"{', '.join(of_links)} without effect: no link is loaded, memory between nodes is measured ({why})")
     deadline_s = None if time_budget is None else monotonic() + time_budget
     stop: Callable[[], str | None] = lambda: (  # noqa: E731
-        "the time budget is used up" if deadline_s is not None and monotonic() >= deadline_s else None
+        BUDGET_USED if deadline_s is not None and monotonic() >= deadline_s else None
     )
     with cli.progress("bench link", unit="cases") as progress:
 

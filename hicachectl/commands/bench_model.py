@@ -106,7 +106,7 @@ def model(
         except StorageError as error:
             raise not_ready(error) from None
     modelled = model_of(probe, kv.page_tokens, found, no_prefill, "--path none" if folder is None else None)
-    measures = model_measures(probe, modelled, kv.page_tokens)
+    measures = model_measures(probe, modelled, kv.page_tokens, rounds)
     costs, no_costs = model_costs(probe, modelled, measures, kv.name)
     findings, code = not_answered(model_headline(measures, found), "give more --rounds, on a quiet machine")
     if found is None and prefill == "synthetic":

@@ -27,6 +27,7 @@ GapOption = Annotated[
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace OUT where it is there already.")]
 LONG_FILE_BYTES = 8 << 20
+_MOST_DIGITS = 16
 """A smaller file, packed as hard as the recorded ones, holds fewer references than are sampled."""
 
 
@@ -93,14 +94,15 @@ def curve(
 
     cli: Context = ctx.obj
     opened = _open(file, session_gap)
-    measured = measure(
-        opened,
-        Definition(definition.value),
-        Order(policy.value),
-        capacities=None if capacities is None else _numbers(capacities),
-        warm_half=count is CountName.WARM_HALF,
-        sample=_is_long(opened, file),
-    )
+    sizes = None if capacities is None else _numbers(capacities)
+    try:
+        measured = measure(
+            opened, Definition(definition.value), Order(policy.value), capacities=sizes,
+            warm_half=count is CountName.WARM_HALF, sample=_is_long(opened, file),
+        )  # fmt: skip
+    except UsageError as error:
+        error.where = error.where or str(file)
+        raise
     page_bytes = _page_bytes(geometry, measured.page_tokens)
     from hicachectl.trace_data import curve_data
 
@@ -174,7 +176,7 @@ def _is_long(opened: Trace, file: Path) -> bool:
 
 def _numbers(text: str) -> list[int]:
     words = [word.strip().replace("_", "") for word in text.split(",")]
-    if not all(word.isdigit() and int(word) >= 1 for word in words):
+    if not all(word.isascii() and word.isdigit() and len(word) <= _MOST_DIGITS and int(word) >= 1 for word in words):
         raise UsageError(
             f"{text!r} is no list of sizes",
             where="--capacities",
@@ -198,7 +200,7 @@ def _curve_findings(data: dict[str, Any]) -> list[Diagnostic]:
     from hicachectl.size_findings import short_window
 
     before, after = (grown["plateau_pages"] for grown in data["growth"][-2:])
-    return [short_window(before, after)]
+    return [short_window(before, after, data["growth"][-1]["n_requests"])]
 
 
 def _written(cli: Context, path: str, made: Trace, source: str, out: Path, force: bool) -> None:

@@ -62,7 +62,7 @@ def size(
     hugetlb_bytes: HugetlbBytes = None,
     threads: Threads = None,
     chunk_bytes: ChunkBytes = None,
-    max_bytes: Annotated[Text, _option("--max-bytes", "Bytes the pool may take at most, such as 64GiB; with --steps none those of another host.", _POOL, "SIZE")] = None,
+    max_bytes: Annotated[Text, _option("--max-bytes", "Bytes the pool may take at most, such as 64GiB, each copy where ranks hold several; with --steps none those of another host.", _POOL, "SIZE")] = None,
     ranks: Annotated[int, _option("--ranks", "TP ranks on this host, for the engines' flags.", _POOL, "N", min=1, show_default=True)] = 1,
     shared: Annotated[bool, typer.Option("--shared", help="The ranks map one pool (MLA).", rich_help_panel=_POOL)] = False,
     concurrency: Annotated[int, _option("--concurrency", "Requests that run at a time and hold their pages in L1.", _POOL, "N", min=0, show_default=True)] = 0,
@@ -155,7 +155,13 @@ def size(
     prediction = run.settled(prediction)
     stages = run.beside(prediction, climbed, journal, done.stages, time_budget_s=time_budget) if waterfall else {}
     settled = settle(
-        run, prediction, climbed, stages.get(AGAIN, "not made (--no-waterfall)"), journal, time_budget_s=time_budget
+        run,
+        prediction,
+        climbed,
+        stages.get(AGAIN, "not made (--no-waterfall)"),
+        journal,
+        done=done.steps,
+        time_budget_s=time_budget,
     )
     prediction, climbed = settled.prediction, settled.climbed
     simulated = run.policies(prediction) if policies and prediction.choice.grows else []

@@ -14,6 +14,7 @@ from hicachectl.render.bench_words import (
     number,
     rate_range,
     rate_text,
+    sizes,
     span,
 )
 from hicachectl.render.screen import Screen
@@ -111,7 +112,7 @@ def _draw_costs(screen: Screen, data: dict[str, Any]) -> None:
     if of is None:
         return
     told = [
-        f"{title} {number(1e6 * cost['fixed_s'])} us + {number(1e3 * cost['per_byte_s'] * (1 << 30))} ms a GiB"
+        f"{title}{sizes(cost)} {number(1e6 * cost['fixed_s'])} us + {number(1e3 * cost['per_byte_s'] * (1 << 30))} ms a GiB"
         for title, cost in (("load", costs["host_read"]), ("backup", costs["host_write"]))
         if cost is not None
     ]

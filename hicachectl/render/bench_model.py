@@ -118,10 +118,10 @@ def _with_interval(seconds: float, interval: Data | None, scale: float) -> str:
 
 def _saved_table(data: Data) -> Table:
     tiers = list(dict.fromkeys(one["tier"] for one in data["saved"]))
-    columns = [Column("TOKENS", right=True), Column("RECOMPUTE", right=True)]
+    columns = [Column("TOKENS", right=True), Column(_name(data, "RECOMPUTE", "prefill"), right=True)]
     for tier in tiers:
         columns += [
-            Column(f"FROM {_TIERS[tier]}", right=True),
+            Column(_name(data, f"FROM {_TIERS[tier]}", f"{tier} tier"), right=True),
             Column("SAVED", right=True),
             Column(f"{_TIERS[tier].partition(' ')[0]} (95 of 100)", keep=1),
         ]

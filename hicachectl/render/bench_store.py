@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicachectl.render.bench_words import by_name, draw_head, draw_no_answer, draw_no_costs, marked, number, span
+from hicachectl.render.bench_words import by_name, draw_head, draw_no_answer, draw_no_costs, marked, number, sizes, span
 from hicachectl.render.screen import Screen
 from hicachectl.render.table import Column, Table
 from hicachectl.units import GIB, format_bytes, format_seconds
@@ -48,7 +48,9 @@ def draw_store(screen: Screen, data: Data) -> None:
             rate = "" if cost["per_byte_s"] == 0 else f" + bytes / {number(1 / cost['per_byte_s'] / GIB)} GiB/s"
             of = data["costs_of"][f"storage_{path}"]
             warm = ": no read was cold, these are reads of the page cache" if of == "read warm" else ""
-            screen.paragraph("  ", f"a {of} costs {format_seconds(cost['fixed_s'])}{rate} (costs.storage_{path}{warm})")
+            screen.paragraph(
+                "  ", f"a {of}{sizes(cost)} costs {format_seconds(cost['fixed_s'])}{rate} (costs.storage_{path}{warm})"
+            )
     draw_no_costs(screen, data)
     for left in data["left"]:
         screen.paragraph("  not removed: ", left)

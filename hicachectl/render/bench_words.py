@@ -6,7 +6,7 @@ from typing import Any
 
 from hicachectl.bench_data import missing_costs
 from hicachectl.render.screen import Screen
-from hicachectl.units import GIB
+from hicachectl.units import GIB, format_bytes
 
 __all__ = [
     "by_name",
@@ -18,10 +18,12 @@ __all__ = [
     "number",
     "rate_range",
     "rate_text",
+    "sizes",
     "span",
 ]
 
 Data = dict[str, Any]
+_MOST_NAMES = 3
 
 
 def draw_head(screen: Screen, title: str, data: Data) -> None:
@@ -36,6 +38,19 @@ def draw_head(screen: Screen, title: str, data: Data) -> None:
         f"{setting['processor']}, {setting['cores']} cores, {setting['memory']}; {setting['kernel']}; torch {setting['torch']}",
     )
     screen.paragraph("  method   ", f"{setting['method']}; median of {setting['rounds']} rounds")
+    for reason, subjects in _fewer(data).items():
+        more = f" and {len(subjects) - _MOST_NAMES} more" if len(subjects) > _MOST_NAMES else ""
+        screen.paragraph("  fewer    ", f"{reason}: {'; '.join(subjects[:_MOST_NAMES])}{more}")
+
+
+def _fewer(data: Data) -> dict[str, list[str]]:
+    """What has fewer samples than rounds were asked for, by the reason. Pure."""
+    found: dict[str, list[str]] = {}
+    for one in data["measures"]:
+        if one["samples"] and one["reason"] is not None and " samples: " in one["reason"]:
+            names = found.setdefault(one["reason"], [])
+            names += [] if one["subject"] in names else [one["subject"]]
+    return found
 
 
 def marked(data: Data, subject: str, text: str) -> str:
@@ -96,6 +111,17 @@ def span(expected: Data | None, scale: float = 1.0) -> str:
     low = "" if expected["low"] is None else f"{number(expected['low'] * scale)} "
     high = "" if expected["high"] is None else f" {number(expected['high'] * scale)}"
     return f"({low}..{high})"
+
+
+def sizes(cost: Data) -> str:
+    """Say which transfers a cost was fitted to. Pure.
+
+    >>> sizes({"from_bytes": 4096, "to_bytes": 1 << 20}), sizes({"from_bytes": None, "to_bytes": None})
+    (' of 4.0 KiB to 1.0 MiB', '')
+    """
+    if cost["from_bytes"] is None:
+        return ""
+    return f" of {format_bytes(cost['from_bytes'])} to {format_bytes(cost['to_bytes'])}"
 
 
 def rate_text(measure: Data | None, n_bytes: int) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,9 +40,14 @@ def write_size_html(found: SizeFound, data: dict[str, Any], path: Path) -> None:
         temporary.write_text(size_page(data, curve_plot(found, data)), encoding="utf-8", errors="backslashreplace")
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the first error says more
+            temporary.unlink()
         raise UsageError(
-            f"cannot write the report: {error.strerror}", where=str(path), why="--report names it", code="HC-OUTPUT"
+            f"cannot write the report: {error.strerror}",
+            where=str(path),
+            why="--report names it; the record of the run is whole",
+            hint="free room there or name another file, with --resume --force: its steps are taken from the record",
+            code="HC-OUTPUT",
         ) from error
 
 

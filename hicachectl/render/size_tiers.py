@@ -31,8 +31,8 @@ def tiers_words(data: dict[str, Any]) -> str:
     if tiers["storage"]:
         size = "without a limit" if tiers["storage_pages"] is None else f"{format_count(tiers['storage_pages'])} pages"
         found.append(
-            f"L3, {size}, adds {_percent(choice['storage_hit_rate'])} and would serve {_percent(choice['served_by_storage_anyway'])} "
-            f"of L2's hits anyway, at its cost; its reads pass through {format_count(tiers['bounce_pages'])} host pages (room to bounce)"
+            f"L3, {size}, adds {_percent(choice['storage_hit_rate'])} and would serve {100 * choice['served_by_storage_anyway']:.2f} of L2's "
+            f"{100 * choice['host_hit_rate']:.2f} points anyway, at its cost; its reads pass through {format_count(tiers['bounce_pages'])} host pages (room to bounce)"
         )
     return "; ".join(found)
 
@@ -43,6 +43,8 @@ def columns_words(data: dict[str, Any]) -> str:
     words = ["TO CEILING is in points"]
     if any(row["hit_rate_error"] is not None for row in rows):
         words.insert(0, "+- is one standard error over sessions, in points")
+    elif data["curve"].get("ceiling_error_reason"):
+        words.insert(0, f"no +- is known: {data['curve']['ceiling_error_reason']}")
     if data["costs"] is None:
         words.append(f"PAYBACK h is - because {data['costs_reason']}")
     else:
@@ -78,7 +80,7 @@ def economics_words(costs: dict[str, Any], page_tokens: int) -> str:
         f"a token computed {format_seconds(costs['prefill_s'])}, restored {format_seconds(costs['restore_s'])} (by {costs['source']})",
         f"a GiB of pool {format_seconds(costs['make_s_per_gib'])} to make, {costs['carry_s_per_gib_h']:.3g} s/h to carry, "
         f"{costs['lives_h']:g} h to live",
-        f"{format_count(round(costs['tokens_per_h']))} input tokens an hour",
+        f"{format_count(round(costs['tokens_per_h']))} input tokens in whole pages an hour",
     ]
     if costs["storage_restore_s"] is not None:
         parts[0] += f", from L3 {format_seconds(costs['storage_restore_s'])}"

@@ -44,9 +44,17 @@ def draw_curve(screen: Screen, data: dict[str, Any]) -> None:
 
 def growth_words(growth: list[dict[str, Any]], *, too_short: bool) -> str:
     """Say how the plateau grew with the window. Pure."""
-    plateaus = ", ".join(format_count(grown["plateau_pages"]) for grown in growth)
-    end = "lower bound, window too short" if too_short else "it has settled"
+    pages = [grown["plateau_pages"] for grown in growth]
+    plateaus = ", ".join(map(format_count, pages))
+    end = "lower bound, window too short" if too_short else _settled(pages)
     return f"plateau of the first 25, 50, 75, 100 % of the requests: {plateaus} pages: {end}"
+
+
+def _settled(pages: list[int]) -> str:
+    """What plateaus that no longer grow say."""
+    if not pages[-1]:
+        return "no cache is needed to be within the points"
+    return "it has settled" if pages[-1] >= 0.9 * pages[-2] else "it fell over the last quarter, so it has not settled"
 
 
 def bar(rate: float, cells: int = BAR_CELLS) -> str:

@@ -129,6 +129,8 @@ def steps_table(data: dict[str, Any]) -> Table:
             if step["state"] != "done"
             else "done, equal"
             if step["must_be_exact"]
+            else "done, not compared"
+            if step["predicted_hits"] is None
             else "done, within slack"
         )
         if step["measured_storage_hits"] is not None:

@@ -23,7 +23,7 @@ _TORCH_NAMES = {
 class DevicePool:
     """Memory of `n_slots` pages on `device` ("cpu", "cuda:0", ...), shape [plane, slot, chunk byte], uint8.
 
-    `tensor[p]` is the buffer of plane `p`. Who may touch which slot is the allocator's business, not the pool's.
+    `tensor[p]` is the buffer of plane `p`. `device` has its number, also where none was named. Who may touch which slot is the allocator's business, not the pool's.
     Raises UsageError when the device is not there, CapacityError when the memory is not.
     """
 
@@ -33,9 +33,10 @@ class DevicePool:
         self.geometry = geometry
         self.n_slots = n_slots
         self.map = PoolMap(Layout.LAYER_FIRST, geometry, n_slots)
-        self.device = _device(device)
         shape = (geometry.n_planes, n_slots, geometry.chunk_bytes)
-        self._tensor: torch.Tensor | None = _memory(self.map.n_bytes, self.device).view(shape)
+        memory = _memory(self.map.n_bytes, _device(device)).view(shape)
+        self._tensor: torch.Tensor | None = memory
+        self.device = memory.device
 
     @property
     def tensor(self) -> torch.Tensor:

@@ -12,9 +12,7 @@ from pathlib import Path
 __all__ = ["DEVICE_LOST_CODES", "LIBCUDART", "MAPS", "libcudart_candidates", "loaded_libcudart"]
 
 LIBCUDART = ("libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so")
-DEVICE_LOST_CODES = frozenset(
-    {4, 46, 100, 214, 219, 220, 304, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999}
-)
+DEVICE_LOST_CODES = frozenset({4, 46, 100, 214, 219, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999})
 """Answers after which no call on the device can succeed, of runtime and driver alike (driver_types.h, cuda.h): unloading, unavailable, no
 device, uncorrectable ECC, NVLink, faults and time-outs of kernels, context destroyed, and the unknown error that follows them."""
 MAPS = Path("/proc/self/maps")

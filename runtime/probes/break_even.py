@@ -109,7 +109,7 @@ def break_even(
         word = f"the first page of {page_tokens} tokens is cheaper to restore already"
         return BreakEven(Verdict.ALWAYS, 0, *low_high, page_tokens < known[0], "; ".join(filter(None, (word, why))))
     beyond = not known[0] <= at <= known[1]
-    word = f"outside the lengths measured, {known[0]} to {known[1]} tokens" if beyond else "within the lengths measured"
+    word = _outside(restore, recompute, known) if beyond else "within the lengths measured"
     return BreakEven(Verdict.FROM, math.ceil(at), *low_high, beyond, "; ".join(filter(None, (word, why))))
 
 
@@ -159,8 +159,15 @@ def _paired(restore_draws: Draws, compute_draws: Draws) -> tuple[Draws, Draws]:
     return restore_draws[np.arange(n) % len(restore_draws)], compute_draws[np.arange(n) % len(compute_draws)]
 
 
+def _outside(restore: Fit, recompute: Fit, known: tuple[int, int]) -> str:
+    if known[0] <= known[1]:
+        return f"outside the lengths measured, {known[0]} to {known[1]} tokens"
+    ours, theirs = (f"{one.from_tokens} to {one.to_tokens}" for one in (restore, recompute))
+    return f"no length was measured both ways: restores of {ours} tokens, computing of {theirs}"
+
+
 def _measured(restore: Fit, recompute: Fit) -> tuple[int, int]:
-    """Return the lengths that the curves were fitted to, [first, last]; one that was given adds none."""
+    """Return the lengths that both curves were fitted to, [first, last]; first > last where there is none. One that was given adds none."""
     firsts = [fitted.from_tokens for fitted in (restore, recompute) if fitted.from_tokens is not None]
     lasts = [fitted.to_tokens for fitted in (restore, recompute) if fitted.to_tokens is not None]
     return max(firsts, default=0), min(lasts, default=0)

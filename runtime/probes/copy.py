@@ -1,7 +1,7 @@
 """Every layout with every copy backend on a geometry: rates against the peak of the same round, first layer, what compute loses.
 
     layout -> rig (pools, slots)  -> backend -> engine: bytes compared, times, products beside, bytes compared again
-                                  -> the best backend -> loads and backups of several sizes -> fixed + per-byte cost
+                                  -> the best backend -> loads and backups of several sizes
 
 A backend that cannot run here is a row with its reason. A wrong byte ends the probe: nothing that was measured counts then.
 """
@@ -18,7 +18,6 @@ from time import perf_counter
 import torch
 
 from hicachectl.errors import HicacheError, Unsupported, UsageError
-from hicachectl.runtime.cost import DEFAULT_PRIORS, LinearCost, Path, PathCost
 from hicachectl.runtime.geometry import KVGeometry
 from hicachectl.runtime.layout import Backend, Layout, compatible
 from hicachectl.runtime.probes.copy_rig import Case, Rig, WrongBytes, backends_here, finish
@@ -70,17 +69,14 @@ class CopyRow:
 
 @dataclass(frozen=True, slots=True)
 class CopyLines:
-    """What n bytes cost in a layout with its best backend: fitted as the cost model fits what it sees."""
+    """Transfers of several sizes in a layout with its best backend, that lines go through: bytes and seconds, oldest first."""
 
     layout: Layout
     backend: Backend
-    read: LinearCost
-    """host -> device"""
-    write: LinearCost
-    """device -> host"""
     read_transfers: tuple[tuple[int, float], ...]
-    """What `read` was fitted to: bytes and seconds, oldest first."""
+    """host -> device"""
     write_transfers: tuple[tuple[int, float], ...]
+    """device -> host"""
 
     @property
     def n_samples(self) -> int:
@@ -189,32 +185,22 @@ class _Cells:
         return rows
 
     def lines(self, rows: Sequence[CopyRow]) -> CopyLines | None:
-        """Fit what several sizes cost with the best backend of these, as one layer group like a restore of the cache; None where none ran."""
+        """Time several sizes with the best backend of these, as one layer group like a restore of the cache; None where none ran."""
         ran = [_summary(row) for row in rows if row.load is not None and row.backup is not None]
         if not ran or self._rig is None:
             return None
         best = choose(ran).candidate.backend
         n_pages = self._case.n_pages
         sizes = sorted({*(_SIZE_STEP**i for i in range(n_pages.bit_length()) if _SIZE_STEP**i < n_pages), n_pages})
-        n_samples = self._rounds * len(sizes)
-        window = max(n_samples, 4)
         seen: dict[Direction, list[tuple[int, float]]] = {Direction.LOAD: [], Direction.BACKUP: []}
-        costs = {
-            Direction.LOAD: PathCost(DEFAULT_PRIORS[Path.HOST_READ], window=window),
-            Direction.BACKUP: PathCost(DEFAULT_PRIORS[Path.HOST_WRITE], window=window),
-        }
         with self._rig.engine(best, None, self._options) as (engine, _):
             for _ in range(self._rounds):
                 for size in sizes:
-                    for direction, cost in costs.items():
+                    for direction, transfers in seen.items():
                         transfer = self._rig.ask(engine, direction, size)
                         finish(transfer)
-                        cost.observe(transfer.n_bytes, transfer.wall_s)
-                        seen[direction].append((transfer.n_bytes, transfer.wall_s))
-        read, write = (LinearCost(cost.fixed_s, cost.per_byte_s) for cost in costs.values())
-        return CopyLines(
-            self._case.layout, best, read, write, tuple(seen[Direction.LOAD]), tuple(seen[Direction.BACKUP])
-        )
+                        transfers.append((transfer.n_bytes, transfer.wall_s))
+        return CopyLines(self._case.layout, best, tuple(seen[Direction.LOAD]), tuple(seen[Direction.BACKUP]))
 
     def _cell(self, row: CopyRow) -> CopyRow:
         try:

@@ -19,8 +19,10 @@ from hicachectl.runtime.probes.fits import Timing
 __all__ = ["parse_prefill"]
 
 _COLUMNS = ("tokens", "seconds")
-_MOST_TOKENS, _LONGEST_S = 1 << 30, 1e6
+_MOST_TOKENS, _SHORTEST_S, _LONGEST_S = 1 << 30, 1e-9, 1e6
 """Beyond any prompt and any prefill (our choice)."""
+_BYTE_ORDER_MARK = "\ufeff"
+"""A spreadsheet begins its UTF-8 with it."""
 
 
 def parse_prefill(text: str, where: str) -> list[Timing]:
@@ -29,6 +31,7 @@ def parse_prefill(text: str, where: str) -> list[Timing]:
     >>> parse_prefill("tokens,seconds\\n1000,0.0359\\n", "times.csv")
     [Timing(n_tokens=1000, seconds=0.0359)]
     """
+    text = text.removeprefix(_BYTE_ORDER_MARK)
     stripped = text.lstrip()
     rows = _json_rows(text, where) if stripped[:1] in ("[", "{") else _csv_rows(text, where)
     if not rows:
@@ -49,7 +52,7 @@ def _csv_pairs(lines: Any, where: str) -> list[tuple[str, object, object]]:
         raise UsageError(
             f"the first line is {','.join(head)!r}, not {','.join(_COLUMNS)!r}",
             where=f"{where}:1",
-            hint="name both columns in the first line, and no other",
+            hint="name both columns in the first line, with a comma between them, and no other",
         )
     at = {name: head.index(name) for name in _COLUMNS}
     found: list[tuple[str, object, object]] = []
@@ -100,8 +103,10 @@ def _json_rows(text: str, where: str) -> list[tuple[str, object, object]]:
 def _timing(place: str, tokens: object, seconds: object) -> Timing:
     if isinstance(tokens, bool) or not isinstance(tokens, int) or not 1 <= tokens <= _MOST_TOKENS:
         raise UsageError(f"tokens is {_short(tokens)}, not a whole number from 1 to {_MOST_TOKENS}", where=place)
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= _LONGEST_S:
-        raise UsageError(f"seconds is {_short(seconds)}, not a number above 0 and up to {_LONGEST_S:g}", where=place)
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not _SHORTEST_S <= seconds <= _LONGEST_S:
+        raise UsageError(
+            f"seconds is {_short(seconds)}, not a number from {_SHORTEST_S:g} to {_LONGEST_S:g}", where=place
+        )
     return Timing(tokens, float(seconds))
 
 

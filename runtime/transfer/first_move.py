@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 
 import torch
 
@@ -12,6 +13,8 @@ from hicachectl.runtime.transfer.device import device_error, first_line
 from hicachectl.runtime.transfer.movers import Mover, Side
 
 __all__ = ["first_move", "making_kernels"]
+
+_MAKING = Lock()  # loads and backups begin at the same time: the second finds what the first one compiled
 
 
 def first_move(
@@ -48,9 +51,10 @@ def first_move(
 
 @contextmanager
 def making_kernels(mover: Mover) -> Iterator[None]:
-    """Run a block of first moves. Raises Unsupported when a kernel cannot be compiled here; what the device answers goes through."""
+    """Run a block of first moves, one thread at a time. Raises Unsupported when a kernel cannot be compiled here; what the device answers goes through."""
     try:
-        yield
+        with _MAKING:
+            yield
     except HicacheError:
         raise
     except Exception as error:

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from bench_files import bench_document
 from cli_runner import call
 from fake_memory import MIB, FakeDriver, FakeKernel
 
 from hicachectl.bench_copy_data import copy_doubts, copy_headline
-from hicachectl.bench_costs import transfer_measures, transfers_of, why_no_line
-from hicachectl.bench_data import Costs, LineCost, measure, no_costs_note, not_answered
+from hicachectl.bench_costs import line_cost, transfer_measures, transfers_of, why_no_line
+from hicachectl.bench_data import NO_TIME, Costs, LineCost, measure, no_costs_note, not_answered
 from hicachectl.bench_pool_data import pool_costs, pool_details, pool_measures
 from hicachectl.bench_results import priors_of, read_bench
 from hicachectl.commands import bench_pool
 from hicachectl.data_digest import with_digest
-from hicachectl.envelope import unexplained_nulls
+from hicachectl.envelope import plain, unexplained_nulls
 from hicachectl.errors import ExitCode, UsageError
 from hicachectl.input_file import LARGEST_BYTES
+from hicachectl.render.bench_words import draw_head
+from hicachectl.render.screen import Screen
 from hicachectl.runtime.memory.kinds import Kind
 from hicachectl.runtime.memory.register import NoRegistrar
 from hicachectl.runtime.probes.pool import default_cases, run_pool_probe
@@ -60,6 +64,21 @@ def test_no_time_is_no_answer_and_its_file_is_refused(tmp_path: Path) -> None:
     assert ran.code == 9
     with pytest.raises(UsageError, match="no answer"):
         read_bench(path)
+
+
+def test_a_budget_that_ends_between_rounds_says_at_every_number_that_samples_are_fewer() -> None:
+    looks = iter([True, True, False])
+    spec = default_cases((1,))[1]
+    probe = run_pool_probe(
+        4 * MIB, [spec], rounds=5, registrar=NoRegistrar("x"), calls=FakeKernel(), go_on=lambda: next(looks)
+    )
+    measured = [one for one in pool_measures(probe) if one.samples]
+    assert {one.reason for one in measured} == {"2 of 5 samples: no time was left for more"}
+    stream = io.StringIO()
+    method = {"setting": {"method": "m", "rounds": 5, "device": "cpu", "device_reason": "r", "accelerator": None, "driver": None,
+                          "processor": "p", "cores": "2", "memory": "1", "kernel": "k", "torch": "2"}}  # fmt: skip
+    draw_head(Screen(stream, width=200), "T", method | {"measures": plain(tuple(measured))})
+    assert "fewer    2 of 5 samples: no time was left for more: anonymous huge, 1 thread\n" in stream.getvalue()
 
 
 def test_where_every_case_is_refused_the_code_is_that_of_the_refusal(tmp_path: Path) -> None:
@@ -291,6 +310,10 @@ def test_an_edited_or_cut_result_is_refused_with_the_place(tmp_path: Path) -> No
         (lambda d: d["data"]["costs"].update(host_read=line(fixed_s=0, per_byte_s=0)), "host_read is '0 s"),
         (lambda d: d["data"]["costs"].update(host_read=line(n_samples=-3)), "host_read.n_samples is -3"),
         (
+            lambda d: d["data"]["costs"].update(host_read=line(from_bytes=8192, to_bytes=4096)),
+            "host_read.from_bytes to to_bytes is '8192 to 4096', a smaller size",
+        ),
+        (
             lambda d: d["data"]["costs"].update(host_read=line()),
             "host_read.n_samples is 9, 0, the samples of its transfers",
         ),
@@ -346,6 +369,9 @@ def test_noise_is_a_finding_and_only_all_of_it_is_no_result() -> None:
     assert not_answered([wild, absent], "x")[1] is ExitCode.NO_RESULT
     (nothing,), code = not_answered([absent, absent], "x")
     assert (nothing.message, code) == ("nothing was measured: cannot run here", ExitCode.NO_RESULT)
+    assert nothing.hint == "see to what the reasons name, then measure again"
+    (late,), _ = not_answered([measure("c", "x_s", [], reason=NO_TIME)], "more rounds")
+    assert late.hint == "give a longer --time-budget, or leave it out"
     assert not_answered([calm], "x") == ((), ExitCode.OK)
     findings, code = not_answered([one, two], "x")
     assert code is ExitCode.NO_RESULT
@@ -411,6 +437,37 @@ def test_a_copy_faster_than_the_plain_copy_is_no_answer_and_names_its_peak() -> 
         "load_s: 120 % of the rate of one contiguous copy of the same bytes, 110 % is the most"
     )
     assert findings[1].message.startswith("backup_s: its peak (backup_peak_s): the middle half of 3 samples")
+
+
+def test_copies_of_one_size_have_no_line_and_say_so(tmp_path: Path) -> None:
+    file = tmp_path / "copy.json"
+    words = (
+        "--geometry",
+        "tiny-4k",
+        "--page-tokens",
+        "16",
+        "--pages",
+        "1",
+        "--layout",
+        "page_first",
+        "--backend",
+        "cpu",
+    )
+    call("bench", "copy", "--device", "cpu", *words, "--rounds", "3", "-o", "json", "--output-file", str(file))
+    data = json.loads(file.read_text())["data"]
+    assert data["costs"]["host_read"] is data["costs"]["host_write"] is None
+    (line,) = data["lines"]
+    assert line["read"] is line["write"] is None
+    for place in ("/costs/host_read", "/costs/host_write", "/lines/0/read", "/lines/0/write"):
+        assert "one size only: no line through them" in data["facts"][place]["reason"]
+
+
+def test_a_line_says_which_sizes_it_goes_through() -> None:
+    cost, _ = line_cost([(4096, 1e-4), (65536, 2e-4), (8192, 1.1e-4)])
+    assert cost is not None
+    assert (cost.from_bytes, cost.to_bytes, cost.n_samples) == (4096, 65536, 3)
+    slope, fixed = np.polyfit([4096, 65536, 8192], [1e-4, 2e-4, 1.1e-4], 1, w=[1e4, 5e3, 1 / 1.1e-4])
+    assert (cost.fixed_s, cost.per_byte_s) == (pytest.approx(fixed), pytest.approx(slope))
 
 
 def test_a_line_through_a_length_that_is_noise_is_no_cost() -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 
 from hicachectl.bench_break_even import judged, slope_is_open, two_models
-from hicachectl.bench_model_data import Model, Prefill, Tier
+from hicachectl.bench_model_data import Model, Prefill, Tier, model_of
 from hicachectl.errors import UsageError
 from hicachectl.render.bench_model import even_words
+from hicachectl.runtime.cost import Path
 from hicachectl.runtime.geometry import preset
 from hicachectl.runtime.probes.break_even import Verdict, break_even, saved_s
-from hicachectl.runtime.probes.fits import LINE, Fit, Timing, fit
+from hicachectl.runtime.probes.fits import LINE, QUADRATIC, Fit, Timing, fit, resampled
+from hicachectl.runtime.probes.restores import PathTiming, RestoreProbe
 
 PREFILL = Fit.given(7.65e-3, 2.84e-5, 5.12e-10, "given")
 CLEAR = tuple(Timing(n, (1e-5 + 2.7e-6 * n) * w) for n in (512, 2048, 8192) for w in (1.0, 1.02, 0.99))
@@ -65,6 +70,46 @@ def test_a_slope_of_0_within_noise_is_no_always() -> None:
     assert "not told apart from 0" in tier.break_even.reason
     words = even_words({"verdict": "open", "reason": "r", "n_tokens": None, "low_tokens": None, "high_tokens": None})
     assert words == "OPEN: r"
+
+
+def test_never_is_not_claimed_where_some_refits_break_even() -> None:
+    wobble = (1.02, 0.97, 1.01, 0.99, 1.03, 0.98, 1.0)
+    lengths = (512, 1024, 2048, 4096, 8192, 16384, 32768)
+    restores = [Timing(n, (0.01 + 2.80e-5 * n) * w) for n, w in zip(lengths, wobble, strict=True)]
+    prefills = [Timing(n, 2.75e-5 * n * w) for n, w in zip(lengths, reversed(wobble), strict=True)]
+    line, curve = fit(restores, LINE), fit(prefills, LINE)
+    draws = {"restore_draws": resampled(restores, LINE), "compute_draws": resampled(prefills, LINE, seed=1)}
+    even = break_even(line, curve, 64, **draws)
+    assert even.verdict is Verdict.NEVER
+    assert even.low_tokens is not None
+    one = Tier("host", tuple(restores), line, even, ())
+    (tier,) = judged(Model((one,), Prefill("given", curve, tuple(prefills), None), None, {}), (), None).tiers
+    assert tier.break_even is not None
+    assert (tier.break_even.verdict, tier.break_even.n_tokens) == (Verdict.OPEN, None)
+    assert "some refits break even, from " in tier.break_even.reason
+    sure = replace(one, break_even=replace(even, low_tokens=None))
+    assert verdicts(judged(Model((sure,), None, None, {}), (), None)) == [Verdict.NEVER]
+
+
+def test_the_refits_of_restores_and_prefills_are_dealt_apart() -> None:
+    """As many of both, with the same residuals in the same order: dealt by one seed their errors would cancel in what is saved."""
+    wobble = (1.06, 0.95, 1.02, 0.97, 1.05, 0.96, 1.03, 0.94, 1.04, 0.98, 1.01, 0.99)
+    lengths = (1024, 2048, 4096) * 4
+    prefills = [Timing(n, 2e-5 * n * w) for n, w in zip(lengths, wobble, strict=True)]
+    probe = RestoreProbe("cpu", "cpu", "asked for", None)
+    probe.timings += [
+        PathTiming(Path.HOST_READ, n // 64, n, 1.9e-5 * n * w) for n, w in zip(lengths, wobble, strict=True)
+    ]
+    prefill = Prefill("times", fit(prefills, QUADRATIC), tuple(prefills), None)
+    (tier,) = model_of(probe, 64, prefill, None, None).tiers
+    saved = tier.saved[1]
+    assert (saved.n_tokens, saved.beyond_measured) == (4096, False)
+    assert saved.interval_s is not None
+    ours, theirs = resampled(tier.timings, LINE), resampled(prefills, QUADRATIC)
+    restores = ours @ [1, 4096]
+    computed = theirs[:, 1:] @ [4096, 4096**2]
+    apart = 2 * 1.96 * math.hypot(restores.std(), computed.std())
+    assert saved.interval_s.high - saved.interval_s.low == pytest.approx(apart, rel=0.12)
 
 
 def test_pages_and_prefill_of_one_model_are_one_sum_and_others_are_named_with_their_bytes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 from pathlib import Path
@@ -10,9 +11,14 @@ import pytest
 from cli_runner import call, signalled
 from files import files_below
 
+from hicachectl.bench_model_data import model_measures, model_of
 from hicachectl.bench_results import priors_of, read_bench
+from hicachectl.render.bench_model import draw_model
+from hicachectl.render.screen import Screen
 from hicachectl.runtime.cost import Path as CostPath
 from hicachectl.runtime.cost import RecomputeCost
+from hicachectl.runtime.geometry import preset
+from hicachectl.runtime.probes.restores import run_restore_probe
 
 SMALL = (
     "bench",
@@ -152,7 +158,31 @@ def test_no_time_is_no_answer(tmp_path: Path) -> None:
     ran = call(*SMALL, "--path", str(tmp_path), "--time-budget", "0", "-o", "json")
     assert ran.code == 9
     assert ran.json["data"]["restore"] == []
+    assert [one["hint"] for one in ran.json["diagnostics"]] == ["give a longer --time-budget, or leave it out"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_where_time_ends_between_rounds_the_samples_that_are_fewer_have_the_reason() -> None:
+    left = iter([True] * 5)
+    probe = run_restore_probe(preset("tiny-4k", 16), [1, 2], rounds=4, go_on=lambda: next(left, False))
+    model = model_of(probe, 16, None, "not asked for", "--path none")
+    found = {one.subject: (len(one.samples), one.reason) for one in model_measures(probe, model, 16, 4) if one.samples}
+    three, two = ((n, f"{n} of 4 samples: no time was left for more") for n in (3, 2))
+    assert found == {
+        "host tier, 16 tokens": three, "host tier, 32 tokens": two, "host write, 16 tokens": three, "host write, 32 tokens": two,
+    }  # fmt: skip
+
+
+def test_a_tier_without_an_answer_is_marked_over_what_it_would_save(prefill: Path) -> None:
+    ran = call(
+        "bench", "model", "--geometry", "qwen3-8b", "--page-tokens", "1", "--lengths", "1,2,4", "--rounds", "1", "--path", "none",
+        "--prefill-file", str(prefill), "--device", "cpu", "-o", "json",
+    )  # fmt: skip
+    data = ran.json["data"]
+    assert data["saved"]
+    stream = io.StringIO()
+    draw_model(Screen(stream, width=160), data)
+    assert "FROM L2 host ?" in stream.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,8 @@ def test_no_time_is_no_answer(tmp_path: Path) -> None:
     ran = call(*SMALL, "--path", str(tmp_path), "--time-budget", "0", "-o", "json")
     assert ran.code == 9
     assert ran.json["data"]["rows"][0]["refused"] is None
+    (nothing,) = ran.json["diagnostics"]
+    assert nothing["hint"] == "give a longer --time-budget, or leave it out"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bench_files import write_result
@@ -51,6 +54,25 @@ def test_a_failed_document_replaces_no_good_one() -> None:
     assert Path("run.json").read_text() == before
     assert json.loads(ran.out)["status"] == "failed"
     assert "kept run.json as it was" in ran.err
+
+
+def test_a_file_system_that_is_read_only_is_told_in_three_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    real_open, real_unlink = os.open, os.unlink
+
+    def refused(real: Any) -> Any:
+        def call_or_refuse(path: Any, *words: Any, **more: Any) -> Any:
+            if ".v.out." in os.fspath(path):
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+            return real(path, *words, **more)
+
+        return call_or_refuse
+
+    monkeypatch.setattr(os, "open", refused(real_open))
+    monkeypatch.setattr(os, "unlink", refused(real_unlink))
+    ran = call("version", "-o", "json", "--output-file", "v.out")
+    assert ran.code == 2
+    assert "cannot write: Read-only file system" in ran.err
+    assert "HC-OUTPUT" in ran.err
 
 
 def test_what_to_run_next_never_names_the_file_that_was_given(tmp_path: Path) -> None:

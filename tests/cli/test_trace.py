@@ -92,7 +92,7 @@ def test_a_trace_too_long_to_hold_is_sampled_with_a_band_and_only_for_lru(
     assert call("trace", "curve", trace, "--policy", "fifo").code == 2
 
 
-@pytest.mark.parametrize("sizes", ["0", "x", "8,", "-3", ""])
+@pytest.mark.parametrize("sizes", ["0", "x", "8,", "-3", "", "\N{SUPERSCRIPT TWO}", "9" * 5000])
 def test_a_list_of_sizes_that_is_none_is_refused(golden: str, sizes: str) -> None:
     ran = call("trace", "curve", golden, "--capacities", sizes)
     assert ran.code == 2
@@ -101,7 +101,19 @@ def test_a_list_of_sizes_that_is_none_is_refused(golden: str, sizes: str) -> Non
 
 def test_ids_of_contents_have_no_prefix_curve_and_info_says_so(tmp_path: Path) -> None:
     path = str(write_trace(tmp_path / "contents.jsonl", [[1, 2], [3, 2]]))
-    assert call("trace", "curve", path).code == 2
+    ran = call("trace", "curve", path)
+    assert ran.code == 2
+    assert (
+        f"{path}: block 1 of request 1 (counted from 0) follows two different blocks in this trace: here block 0; before, another one"
+        in " ".join(ran.err.split())
+    )
+    started = str(write_trace(tmp_path / "started.jsonl", [[1, 2], [2]]))
+    sized = call(
+        "tune", "size", "--trace", started, "--geometry", "tiny-4k", "--steps", "none", "--state-dir", str(tmp_path)
+    )
+    assert sized.code == 2
+    assert f"{started}: block 0 of request 1" in sized.err
+    assert "here none, it begins the request; before, another one" in sized.err
     data = call("trace", "info", path, "-o", "json").json["data"]
     assert (data["requests"], data["distinct_blocks"]) == (2, None)
     assert "two different blocks" in data["facts"]["/distinct_blocks"]["reason"]

@@ -9,7 +9,7 @@ import pytest
 from cli_runner import call
 from shared_data import shared_path
 from size_calls import run, size
-from small_traces import conversations, write_trace
+from small_traces import conversations, mooncake_line, write_trace
 from tune_desk import THP, Desk, document
 
 pytestmark = pytest.mark.usefixtures("chats_folder")
@@ -92,6 +92,20 @@ def test_the_prefill_of_the_model_whose_pages_move_lets_economics_choose(tmp_pat
     assert any(row["payback_h"] is not None for row in data["curve"]["rows"])
 
 
+def test_the_tokens_of_an_hour_are_those_of_the_requests_that_were_read_and_can_hit(tmp_path: Path) -> None:
+    (tmp_path / "compute.yaml").write_text(
+        "run:\n  compute:\n    a_s: 0.001\n    b_s: 0.001\n    c_s: 0.0\n    model: tiny-4k\n    hardware: made up\n"
+    )
+    line = mooncake_line(range(9000, 9004), 900_000, input_length=512 * 3 + 1)
+    with (tmp_path / "chats.jsonl").open("a") as file:  # a last request, long after, that ends in a page of one token
+        file.write(line + "\n")
+    asked = ("--trace", "chats.jsonl", "--config", "compute.yaml", "--steps", "168", "--no-waterfall")
+    whole = size(*asked, "--write", "a.yaml")
+    assert whole["costs"]["tokens_per_h"] == pytest.approx((90 * 6 + 3) * 512 / 900 * 3600)
+    part = size(*asked, "--limit", "80", "--write", "b.yaml")
+    assert part["costs"]["tokens_per_h"] == pytest.approx(80 * 6 * 512 / 79 * 3600)
+
+
 def test_exclusive_tiers_need_a_smaller_pool_and_its_steps_claim_no_equality() -> None:
     data = size("--trace", "chats.jsonl", "--device-slots", "60", "--l2", "exclusive", "--steps", "90,180,360")
     assert (data["choice"]["pages"], data["choice"]["inclusive_pages"], data["pool"]["pages"]) == (180, 240, 180)
@@ -104,6 +118,33 @@ def test_exclusive_tiers_need_a_smaller_pool_and_its_steps_claim_no_equality() -
     assert rows[180]["to_ceiling"] == pytest.approx(0.0)
     assert data["steps"][1]["measured_hit_rate"] < rows[180]["hit_rate"]
     assert run("--trace", "chats.jsonl", "--l2", "both", "--force").code == 2
+
+
+def test_steps_that_cannot_prove_an_exclusive_size_say_so_and_not_to_try_them_again() -> None:
+    ran = run("--trace", "chats.jsonl", "--device-slots", "60", "--l2", "exclusive", "--no-waterfall")
+    assert (ran.code, ran.json["data"]["choice"]["pages"]) == (0, 180)
+    (found,) = [one for one in ran.json["diagnostics"] if one["code"] == "HC-SIZE-UNCONFIRMED"]
+    assert "180 pages reach 180 there, not 240" in found["message"]
+    assert "--steps auto" not in found["hint"]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [("--steps", "9" * 5000), ("--l3", "9" * 23), ("--l3", "9" * 5000), ("--max-bytes", "9" * 400 + ".5GiB")],
+)
+def test_numbers_past_all_use_are_refused_and_are_no_fault_of_the_program(flags: tuple[str, str]) -> None:
+    ran = run("--trace", "chats.jsonl", *flags)
+    assert ran.code == 2
+    assert flags[0] in ran.err
+
+
+def test_one_request_tells_no_reuse_and_says_that_it_cannot_tell(tmp_path: Path) -> None:
+    (tmp_path / "one.jsonl").write_text(mooncake_line([1, 2, 3]) + "\n")
+    ran = run("--trace", "one.jsonl")
+    assert (ran.code, ran.json["data"]["choice"]["bound"]) == (0, "no reuse")
+    assert "too short" in ran.json["data"]["choice"]["reason"]
+    (found,) = ran.json["diagnostics"]
+    assert (found["code"], "cannot be told of 1 request" in found["message"]) == ("HC-WINDOW-SHORT", True)
 
 
 def test_the_answer_is_told_in_pages_on_the_host_a_rank_and_in_each_engines_unit() -> None:
@@ -124,6 +165,15 @@ def test_the_answer_is_told_in_pages_on_the_host_a_rank_and_in_each_engines_unit
 def test_progress_counts_no_requests_where_no_step_is_made() -> None:
     ran = run("--trace", "chats.jsonl", "--steps", "none", "--progress", "plain")
     assert (ran.code, "steps  done in" in ran.err, "requests" in ran.err) == (0, True, False), ran.err
+
+
+def test_more_ranks_than_kv_heads_are_told_what_each_holds_and_ranks_that_do_not_fit_the_heads_are_refused() -> None:
+    asked = ("--trace", "chats.jsonl", "--geometry", "qwen3-235b-a22b", "--steps", "none", "--max-bytes", "1TiB")
+    four, eight = (size(*asked, "--ranks", n)["pool"] for n in ("4", "8"))
+    assert four["rank_bytes"] == eight["rank_bytes"] == four["host_bytes"] // 4
+    assert eight["host_bytes"] == 2 * four["host_bytes"]
+    ran = run(*asked, "--ranks", "3")
+    assert (ran.code, "3 ranks, qwen3-235b-a22b has 4 KV heads" in ran.err) == (2, True)
 
 
 def test_requests_that_run_take_their_pages_off_l1_and_what_that_does_is_shown() -> None:

@@ -171,6 +171,8 @@ def test_costs_from_files_choose_a_size_that_is_tried_beside_the_steps_made_befo
     assert (data["choice"]["pages"], data["ended"]) == (150, "net gain confirmed")
     assert [one["pages"] for one in data["steps"]] == [120, 150, 240, 480]
     assert "150  # measured" in Path("hicache.yaml").read_text()
+    again = size("--trace", "hot.jsonl", "--costs", "costs.json", "--no-waterfall", "--resume", "--force")
+    assert [(one["pages"], one["resumed"]) for one in again["steps"]] == [(n, True) for n in (120, 150, 240, 480)]
     named = size("--trace", "hot.jsonl", "--costs", "costs.json", "--no-waterfall", "--steps", "84,168,336", "--force")
     assert (named["choice"]["pages"], named["ended"]) == (150, "steps done, plateau not confirmed")
 

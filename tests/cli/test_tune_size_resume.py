@@ -133,12 +133,14 @@ def test_nothing_to_resume_is_said() -> None:
         (("--steps", "60"), 'steps_text "auto", now "60"'),
         (("--config", "compute.yaml"), "compute.a_s "),
         (("--l2", "exclusive"), "exclusive false, now true"),
+        (("--config", "restore.yaml"), 'settings.ghost 0, now 77, settings.restore "cost", now "always"'),
     ],
 )  # fmt: skip
 def test_a_run_is_not_gone_on_with_other_options_and_both_values_are_named(
     tmp_path: Path, flags: tuple[str, ...], words: str
 ) -> None:
     (tmp_path / "compute.yaml").write_text("run:\n  compute:\n    a_s: 0.5\n")
+    (tmp_path / "restore.yaml").write_text("run:\n  restore: always\n  ghost: 77\n")
     asked = ("--trace", "chats.jsonl", "--max-bytes", "600KiB")
     assert run(*asked, "--time-budget", "0").code == 9
     ran = run(*asked, "--resume", "--force", *flags)

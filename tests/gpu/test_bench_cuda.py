@@ -28,13 +28,21 @@ def document(path: Path, *line: str) -> Any:
     return json.loads(path.read_text())
 
 
+def assert_noise_is_told(made: Any, cost: str) -> None:
+    """A busy machine gives no cost: that is no failure here, but it must say so."""
+    assert "counts as an answer" in made["data"]["facts"][f"/costs/{cost}"]["reason"]
+
+
 def test_pools_are_registered_and_compared_with_torch(tmp_path: Path) -> None:
     made = document(tmp_path / "pool.json", "bench", "pool", "--size", "256MiB", "--kind", "anonymous", "--rounds", "5")
     found = read_bench(tmp_path / "pool.json")
     assert found.setting.accelerator is not None
     assert made["data"]["registrar"] is not None
     assert all(case["times_torch"] for case in made["data"]["cases"])
-    assert (found.costs.make_s_per_gib or 0) > 0
+    if found.costs.make_s_per_gib is None:
+        assert_noise_is_told(made, "make_s_per_gib")
+    else:
+        assert found.costs.make_s_per_gib > 0
 
 
 def test_copies_have_a_peak_a_first_layer_and_a_cost(tmp_path: Path) -> None:
@@ -56,4 +64,7 @@ def test_copies_have_a_peak_a_first_layer_and_a_cost(tmp_path: Path) -> None:
     share = found.find("page_first_direct strided", "load_share_of_peak")
     assert share is not None
     assert 0 < (share.p50 or 0) < 1.5
-    assert {path.value for path in priors_of(found)} == {"host_read", "host_write"}
+    costs = {path.value for path in priors_of(found)}
+    assert costs <= {"host_read", "host_write"}
+    for missing in {"host_read", "host_write"} - costs:
+        assert_noise_is_told(made, missing)

@@ -89,7 +89,7 @@ def document(name: str) -> dict[str, Any]:
         found, prefill, no_storage = probe((4e-4, 2.72e-6), None), None, "--path none"
     no_prefill = None if prefill else "no recompute was asked for: --prefill-file FILE or --prefill synthetic"
     model = model_of(found, PAGE_TOKENS, prefill, no_prefill, no_storage)
-    measures = model_measures(found, model, PAGE_TOKENS)
+    measures = model_measures(found, model, PAGE_TOKENS, 0)
     costs, no_costs = model_costs(found, model, measures, "qwen3-8b")
     told = {
         "name": "qwen3-8b", "page_tokens": PAGE_TOKENS, "page_bytes": PAGE_BYTES, "bytes_per_token": 147456, "dtype": "bf16", "layout": "page_first_direct",
@@ -137,10 +137,15 @@ def test_on_an_accelerator_whose_restores_are_cheap_few_tokens_are_enough_and_st
 
 @pytest.mark.parametrize("width", [40, 80, 100, 120])
 def test_a_curve_with_a_length_without_an_answer_has_a_mark(width: int) -> None:
-    (line,) = marked_lines(draw_model, document("bench-model"), "storage tier, 512 tokens", width)
-    assert "restore L3 storage ?" in line
-    (line,) = marked_lines(draw_model, document("bench-model"), "prefill, 1000 tokens", width)
-    assert "recompute ?" in line
+    for subject, curve, column in (
+        ("storage tier, 512 tokens", "restore L3 storage ?", "FROM L3 storage ?"), ("prefill, 1000 tokens", "recompute ?", "RECOMPUTE ?"),
+    ):  # fmt: skip
+        first, *saved = marked_lines(draw_model, document("bench-model"), subject, width)
+        assert curve in first
+        assert saved
+        assert all(
+            column in line for line in saved
+        )  # the heads of what it would save: a line each where the table is vertical
 
 
 def test_two_models_are_said_once_and_a_slope_of_0_is_said() -> None:

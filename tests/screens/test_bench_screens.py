@@ -114,7 +114,7 @@ def copy(*, accelerated: bool) -> dict[str, Any]:
     cost = LinearCost(1.2e-4, 1.82e-11 / scale)
     sizes = [n * geometry.page_bytes for n in (1, 4, 16)]
     seen = tuple((n, cost.seconds(n) * part) for part in (1.02, 1.0, 0.99) for n in sizes)
-    lines = [CopyLines(layout, best, cost, cost, seen, seen) for layout in Layout]
+    lines = [CopyLines(layout, best, seen, seen) for layout in Layout]
     probe = CopyProbe(geometry, n_pages, layer_groups(geometry.n_layers), 3, 8192, tuple(rows), tuple(lines))
     measures = copy_measures(probe, accelerated=accelerated)
     setting = replace(H200 if accelerated else PROCESSOR, method=method_words(accelerated=accelerated))

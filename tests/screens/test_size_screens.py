@@ -13,7 +13,9 @@ import pytest
 
 from hicachectl.render.screen import Screen
 from hicachectl.render.size_report import size_page
-from hicachectl.render.tune_size import draw_size
+from hicachectl.render.size_tiers import columns_words, tiers_words
+from hicachectl.render.trace_curve import growth_words
+from hicachectl.render.tune_size import draw_size, steps_table
 
 FOLDER = Path(__file__).parent
 DOCUMENT = json.loads((FOLDER / "tune-size.json").read_text())
@@ -141,3 +143,31 @@ def test_the_page_escapes_what_a_trace_is_called() -> None:
     page = size_page({**DOCUMENT, "trace": "<b>&"}, "")
     assert "<b>&" not in page
     assert "&lt;b&gt;&amp;" in page
+
+
+def test_the_screen_says_what_storage_would_serve_as_a_part_of_what_l2_adds() -> None:
+    words = tiers_words(tiers())
+    assert "would serve 32.82 of L2's" in words
+    assert "% of L2's hits" not in words
+
+
+def test_a_step_that_nothing_was_predicted_for_is_not_within_a_slack() -> None:
+    data = live()
+    data["steps"][0] |= {"must_be_exact": False, "predicted_hits": None, "predicted_hit_rate": None, "state": "done"}
+    assert "done, not compared" in str(steps_table(data).rows[0])
+
+
+@pytest.mark.parametrize(
+    ("plateaus", "words"),
+    [((5, 8, 100, 104), "it has settled"), ((5, 8, 100, 60), "it fell"), ((0, 0, 0, 0), "no cache is needed")],
+)  # fmt: skip
+def test_a_plateau_is_called_settled_only_where_it_neither_grew_nor_fell(plateaus: tuple[int, ...], words: str) -> None:
+    assert words in growth_words([{"plateau_pages": pages} for pages in plateaus], too_short=False)
+
+
+def test_the_screen_says_why_there_is_no_interval() -> None:
+    data = copy.deepcopy(DOCUMENT)
+    for row in data["curve"]["rows"]:
+        row["hit_rate_error"] = None
+    data["curve"]["ceiling_error_reason"] = "3 sessions, fewer than 10: no interval"
+    assert "no +- is known: 3 sessions" in columns_words(data)

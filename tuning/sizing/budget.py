@@ -26,7 +26,7 @@ class Term:
 class PoolPlan:
     """What else bounds a pool: how many of its size the host holds, its nodes, its mount, and whether it is of reserved huge pages.
 
-    `copies`: ranks that each hold a pool of this size. `nodes` None: no placement asked. `mount_free_bytes`: kind tmpfs.
+    `copies`: how often the ranks together hold a pool of this size. `nodes` None: no placement asked. `mount_free_bytes`: kind tmpfs.
     `locked` says that RLIMIT_MEMLOCK counts, `lock_reason` why it does not.
     """
 
@@ -108,7 +108,7 @@ def budget_of(
         ]
         terms.append(Term(f"placement {nodes.mode}", nodes.host_bytes, nodes.words))
     if plan.copies > 1 and known:
-        terms.append(Term(f"one of {plan.copies} ranks' pools", known[bound]))
+        terms.append(Term(f"one of {plan.copies} copies on the ranks", known[bound]))
     can_use = max(0, known[bound]) if known else 0
     in_trial = None if nodes is None or plan.hugetlb else _less(nodes.trial_bytes, own)
     return Budget(tuple(terms), can_use, bound, None if in_trial is None else max(0, min(can_use, in_trial)))

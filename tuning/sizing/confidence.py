@@ -18,10 +18,12 @@ from hicachectl.tuning.sizing.extents import Runs, runs_of
 from hicachectl.tuning.sizing.window import Definition, Window
 
 __all__ = [
-    "GROWING", "TENTHS", "Confidence", "Grown", "Jackknife", "confidence_of", "growth_of", "jackknife_of", "standard_error",
+    "GROWING", "LEAST_REQUESTS", "TENTHS", "Confidence", "Grown", "Jackknife", "confidence_of", "growth_of", "jackknife_of", "standard_error",
 ]  # fmt: skip
 
 SHARES = (25, 50, 75, 100)
+LEAST_REQUESTS = len(SHARES)
+"""With fewer, the first three quarters of the requests cannot be told from all of them."""
 TENTHS = 10
 GROWING = 0.10
 """Share by which the plateau may move over the last quarter of the window before the window is called too short."""
@@ -73,7 +75,9 @@ class Confidence:
 
     @property
     def too_short(self) -> bool:
-        """Whether the plateau still grows with the window, so that it is a lower bound. Pure."""
+        """Whether the plateau still grows with the window, so that it is a lower bound, or nothing can be told of so few requests. Pure."""
+        if self.growth[-1].n_requests < LEAST_REQUESTS:
+            return True
         moved = self.moved
         return self.growth[-1].plateau_pages > 0 if moved is None else moved > GROWING + 1e-9
 

@@ -3,7 +3,7 @@
     V(C) = N (R(C) max(0, t_p - t_r)  -  R(min(C, L3)) max(0, t_p - t_3))     saved by L2, over what L3 would save anyway
     K(C) = GiB(C) (g / L + m)                                                 to make the pool, and to carry it
 
-N: input tokens an hour; R: hits past L1 in restores long enough to pay (`restorable`), over all; t_p, t_r, t_3: seconds a
+N: input tokens in whole pages an hour; R: hits past L1 in restores long enough to pay (`restorable`), over all; t_p, t_r, t_3: seconds a
 token computed, restored from L2, and from L3; g: seconds a GiB to make; L: hours it lives; m: seconds an hour a GiB to carry.
 """
 
@@ -23,7 +23,7 @@ __all__ = ["Costs", "Worth", "net_s_per_h", "payback_h", "saved_s_per_h", "slack
 class Costs:
     """What was measured: seconds a recomputed and a restored token, seconds a GiB to make, seconds an hour a GiB to carry.
 
-    `tokens_per_h` are the input tokens of an hour, `lives_h` the hours a pool lives. `crossover_tokens`: restores of fewer
+    `tokens_per_h` are the input tokens in whole pages of an hour, `lives_h` the hours a pool lives. `crossover_tokens`: restores of fewer
     tokens are dearer than computing (0: all pay, None: none does). `storage_restore_s`: seconds a token restored from L3;
     None: not measured, so what L3 would serve anyway is not taken off. `source`: what measured `restore_s`.
     """

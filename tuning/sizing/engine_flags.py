@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hicachectl.units import GIB
 
-__all__ = ["EngineFlag", "PoolBytes", "engine_flags", "pool_bytes"]
+__all__ = ["EngineFlag", "PoolBytes", "copies_on_ranks", "engine_flags", "pool_bytes"]
 
 GB = 10**9
 
@@ -39,13 +39,23 @@ class EngineFlag:
     reason: str | None = None
 
 
+def copies_on_ranks(n_ranks: int, *, n_kv_heads: int | None) -> int:
+    """How often the ranks together hold a page whose heads are shared out: an engine gives a head to several where there are more ranks. Pure.
+
+    >>> copies_on_ranks(8, n_kv_heads=8), copies_on_ranks(8, n_kv_heads=4), copies_on_ranks(8, n_kv_heads=None)
+    (1, 2, 1)
+    """
+    return 1 if n_kv_heads is None else max(1, n_ranks // n_kv_heads)
+
+
 def pool_bytes(
-    pages: int, page_bytes: int, *, n_ranks: int = 1, same_on_every_rank: bool = False, shared: bool = False
-) -> PoolBytes:
+    pages: int, page_bytes: int, *, n_ranks: int = 1, same_on_every_rank: bool = False, shared: bool = False, n_kv_heads: int | None = None
+) -> PoolBytes:  # fmt: skip
     """Spread a pool over the TP ranks of one host. Pure.
 
-    `page_bytes` are those of a page over all ranks. KV heads are divided among ranks, so a rank holds its part of every
-    page; MLA's latent is the same on every rank (`same_on_every_rank`), so each holds all of it unless they share one pool.
+    `page_bytes` are those of a page once. KV heads are divided among ranks, so a rank holds its part of every
+    page, and with more ranks than `n_kv_heads` each head is held several times; MLA's latent is the same on every rank
+    (`same_on_every_rank`), so each holds all of it unless they share one pool.
 
     >>> pool_bytes(100, 1 << 20, n_ranks=8).rank_bytes == 100 * (1 << 20) // 8
     True
@@ -54,6 +64,7 @@ def pool_bytes(
     """
     whole = pages * page_bytes
     if not same_on_every_rank:
+        whole *= copies_on_ranks(n_ranks, n_kv_heads=n_kv_heads)
         return PoolBytes(pages, page_bytes, n_ranks, False, whole, -(-whole // n_ranks))
     return PoolBytes(pages, page_bytes, n_ranks, shared, whole if shared else whole * n_ranks, whole)
 

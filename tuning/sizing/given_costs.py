@@ -54,7 +54,7 @@ def with_given(
         prefill_s=recompute.request_s(0, mean) / mean,
         restore_s=restore_s,
         make_s_per_gib=make,
-        tokens_per_h=traffic.input_tokens / traffic.span_s * 3600,
+        tokens_per_h=traffic.tokens_per_h,
         lives_h=LIVES_H,
         carry_s_per_gib_h=of_pool.carry_s_per_gib_h or 0.0,
         crossover_tokens=crossover_tokens(

@@ -24,6 +24,7 @@ CHECKPOINT_S = 10.0
 QUIET_S = 300.0
 """A source that gave nothing for so long is taken to have stopped."""
 _WAIT_S = 0.2
+_MOST_CHARACTERS = 20
 _LIMIT = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)|(\d+)", re.ASCII)
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -61,9 +62,9 @@ def parse_window(text: str | None) -> WindowLimit:
     if text is None:
         return WindowLimit()
     match = _LIMIT.fullmatch(text.strip())
-    if match is None or not float(match[1] or match[3]):
+    if match is None or len(text) > _MOST_CHARACTERS or not float(match[1] or match[3]):
         raise UsageError(
-            f"{text!r} is no window",
+            f"{text[:_MOST_CHARACTERS]!r} is no window",
             where="--window",
             hint="a duration such as 600s, 10m or 1h, or requests such as 5000",
         )
@@ -194,12 +195,20 @@ def nothing_came(source: LiveSource, why: str) -> HicacheError:
     counts = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in seen.items() if name != "connected")
     what = f"no request came: {why}"
     told = [f"seen: {counts}", *source.notes.sentences()]
-    if "connected" in seen and not seen["connected"]:
+    unanswered = "connected" in seen and not seen["connected"]
+    if unanswered:
         told.insert(0, "no publisher answered there")
-    hint = {
-        "kv-events": "requests that hit entirely store nothing: follow the request log instead, or wait for new prompts",
-        "request-log": "vLLM: --enable-log-requests at DEBUG; SGLang: --log-requests --log-requests-level 3",
-    }.get(source.kind or "", "is the engine serving now? A file is followed from its end; --trace reads a finished one")
+    hint = (
+        "look at host and port, and whether the engine publishes KV events there"
+        if unanswered
+        else {
+            "kv-events": "requests that hit entirely store nothing: follow the request log instead, or wait for new prompts",
+            "request-log": "vLLM: --enable-log-requests at DEBUG; SGLang: --log-requests --log-requests-level 3",
+        }.get(
+            source.kind or "",
+            "is the engine serving now? A file is followed from its end; --trace reads a finished one",
+        )
+    )
     error = HicacheError(what, where=source.name, why="; ".join(told), hint=hint, code="HC-LIVE-EMPTY")
     error.exit_code = ExitCode.NO_RESULT
     return error

@@ -23,11 +23,17 @@ LIVES_H = 24.0
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Requests and input tokens of the window, over the seconds they span."""
+    """Requests and input tokens of the window, over the seconds they span; `page_tokens` are those in whole pages, which alone can hit."""
 
     n_requests: int
     input_tokens: int
+    page_tokens: int
     span_s: float
+
+    @property
+    def tokens_per_h(self) -> float:
+        """Tokens in whole pages an hour: what a hit rate of whole pages is a share of. Pure."""
+        return self.page_tokens / self.span_s * 3600
 
 
 def costs_of(
@@ -57,7 +63,7 @@ def costs_of(
         prefill_s=base.costs.recompute.request_s(0, mean) / mean,
         restore_s=trial.restore_s_per_token,
         make_s_per_gib=of_pool.make_s_per_gib or 0.0,
-        tokens_per_h=traffic.input_tokens / traffic.span_s * 3600,
+        tokens_per_h=traffic.tokens_per_h,
         lives_h=LIVES_H,
         carry_s_per_gib_h=of_pool.carry_s_per_gib_h or 0.0,
         crossover_tokens=0 if line is None else crossover_tokens(base.costs.recompute, *line),

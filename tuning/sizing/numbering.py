@@ -149,8 +149,12 @@ class Numbering:
         if len(wrong):
             at = int(wrong[0])
             q = int(np.searchsorted(ends, at, side="right"))
+            block = at - int(starts[q])
+            here = f"block {block - 1}" if before[at] >= 0 else "none, it begins the request"
+            there = "another one" if known[at] >= 0 else "none, it began a request"
             raise UsageError(
-                f"block {at - int(starts[q])} of request {self._n_requests + q} follows two different blocks in this trace",
+                f"block {block} of request {self._n_requests + q} (counted from 0) follows two different blocks in this trace: "
+                f"here {here}; before, {there}",
                 why="its ids name contents and not prefixes, or an id comes twice in a request; a prefix curve needs prefix ids",
                 hint="hicachectl run --trace FILE replays it all the same",
             )

@@ -105,10 +105,15 @@ def choose(
     def chosen(pages: int, bound: Bound, rule: Rule, reason: str) -> Choice:
         return Choice(pages, bound, rule, reason, plateau, levels.rate(pages), levels.rate(0), levels.ceiling)
 
+    if not levels.total:
+        return chosen(
+            0, Bound.NO_REUSE, Rule.POINTS, "do not grow the pool: no request fills a page, so nothing is kept"
+        )
     if float(gains[-1]) < points / 100:
+        longer = "; the window is too short to rule out that more comes back" if too_short else ""
         return chosen(
             0, Bound.NO_REUSE, Rule.POINTS,
-            f"do not grow the pool: without a limit {100 * levels.ceiling:.2f} % hit, L1 alone {100 * levels.rate(0):.2f} %",
+            f"do not grow the pool: without a limit {100 * levels.ceiling:.2f} % hit, L1 alone {100 * levels.rate(0):.2f} %{longer}",
         )  # fmt: skip
     if costs is None:
         pages, rule, bound = plateau, Rule.POINTS, Bound.PLATEAU
@@ -138,11 +143,12 @@ def choose(
         )  # fmt: skip
     if most is not None and most < pages:
         lost = 100 * (levels.rate(pages) - levels.rate(most))
+        longer = ", which is a lower bound: the plateau still grows with the trace" if too_short else ""
         return chosen(
             most,
             Bound.MEMORY,
             rule,
-            f"the memory ends before the curve: {pages} pages would hit {lost:.2f} points more",
+            f"the memory ends before the curve: {pages} pages would hit {lost:.2f} points more{longer}",
         )
     return chosen(pages, bound, rule, reason)
 

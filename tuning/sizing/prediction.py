@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from math import ceil
+from math import ceil, inf
 
 import numpy as np
 
 from hicachectl.errors import CapacityError, UsageError
 from hicachectl.runtime.eviction import Eviction
 from hicachectl.runtime.replay.driver import ReplayConfig
-from hicachectl.runtime.replay.request import Trace, TraceInfo
+from hicachectl.runtime.replay.request import Trace, TraceInfo, TraceRequest
 from hicachectl.runtime.write_policy import WritePolicy
 from hicachectl.tuning.sizing.budget import Budget
 from hicachectl.tuning.sizing.confidence import Confidence, confidence_of
@@ -35,7 +36,7 @@ class Prediction:
 
     `plateau_d1_pages` is the plateau when incomplete last pages count too; `busy_pages` are those of L1 that the
     `concurrency` running requests hold; `storage_pages` is the size of L3, 0: there is none, None: without a limit; `reach` says which pools can be tried.
-    `window_sha256` is the digest of the window it was read from.
+    `input_tokens` are all of the window, `span_s` the time from its earliest to its latest. `window_sha256` is the digest of what was read.
     """
 
     curve: HitCurve
@@ -48,6 +49,7 @@ class Prediction:
     longest_pages: int
     n_requests: int
     input_tokens: int
+    span_s: float
     plateau_d1_pages: int
     busy_pages: int
     concurrency: int
@@ -56,6 +58,11 @@ class Prediction:
     page_tokens: int
     reach: Reach
     window_sha256: str
+
+    @property
+    def page_input_tokens(self) -> int:
+        """The input tokens in whole pages: what can be hit. Pure."""
+        return self.curve.total * self.page_tokens
 
     def hits(self, host_pages: int) -> int:
         """Return the pages that the runtime will hit in L1 and L2 with a host pool of this size, one request at a time. Pure.
@@ -116,8 +123,13 @@ def predict(
     """
     geometry = base.geometry
     _require_holdable(info, geometry.page_tokens, base.limit)
-    requests = paged(islice(trace, base.limit), info, geometry.page_tokens)
-    whole = window_of(requests, geometry.page_tokens)
+    passed = _Passed()
+    requests = paged(passed.count(islice(trace, base.limit)), info, geometry.page_tokens)
+    try:
+        whole = window_of(requests, geometry.page_tokens)
+    except UsageError as error:
+        error.where = error.where or info.path
+        raise
     plateau_d1 = curve_of(whole).smallest_within(points)
     window = whole.full_blocks()
     runs = runs_of(window)
@@ -127,7 +139,7 @@ def predict(
     request_tokens = tokens / window.n_requests
     busy = min(
         device_pages,
-        _pages(concurrency * (request_tokens + info.total_output_tokens / info.n_requests), geometry.page_tokens),
+        _pages(concurrency * (request_tokens + passed.output_tokens / window.n_requests), geometry.page_tokens),
     )
     everything = len(curve.hits) - 1
     levels = Levels(
@@ -166,9 +178,29 @@ def predict(
     else:
         sizes = sizes_to_try(choice.host_pages, least=limits.least_pages, most=most)
     return Prediction(
-        curve, sure, levels, limits, choice, sizes, device_pages, longest_pages, window.n_requests, tokens, plateau_d1, busy,
-        concurrency, storage_pages, runs, geometry.page_tokens, reach, whole.sha256(),
+        curve, sure, levels, limits, choice, sizes, device_pages, longest_pages, window.n_requests, tokens,
+        passed.span_s, plateau_d1, busy, concurrency, storage_pages, runs, geometry.page_tokens, reach, whole.sha256(),
     )  # fmt: skip
+
+
+class _Passed:
+    """What only the requests themselves tell: their output tokens, and the time from the earliest to the latest."""
+
+    def __init__(self) -> None:
+        self.output_tokens = 0
+        self._first_s, self._last_s = inf, -inf
+
+    def count(self, requests: Iterable[TraceRequest]) -> Iterator[TraceRequest]:
+        """Yield the requests."""
+        for request in requests:
+            self.output_tokens += request.output_tokens
+            self._first_s, self._last_s = min(self._first_s, request.time_s), max(self._last_s, request.time_s)
+            yield request
+
+    @property
+    def span_s(self) -> float:
+        """Seconds from the earliest to the latest of them, in whatever order they came."""
+        return max(0.0, self._last_s - self._first_s)
 
 
 def _require_holdable(info: TraceInfo, page_tokens: int, limit: int | None) -> None:

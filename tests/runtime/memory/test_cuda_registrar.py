@@ -103,7 +103,17 @@ def test_a_driver_without_the_function_gives_way_to_the_runtime_library_that_the
 
 @pytest.mark.parametrize(
     ("code", "lost"),
-    [(2, False), (1, False), (46, True), (100, True), (700, True), (709, True), (719, True), (999, True)],
+    [
+        (2, False),
+        (1, False),
+        (46, True),
+        (100, True),
+        (304, False),  # the operating system refused: memory of a device file, a limit
+        (700, True),
+        (709, True),
+        (719, True),
+        (999, True),
+    ],
 )
 def test_an_answer_is_told_in_the_drivers_words_and_a_lost_device_is_known(code: int, lost: bool) -> None:
     refused = real({"libcuda.so.1": Library(DRIVER, {"cuMemHostRegister_v2": code})}).register(0, 1)

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
 from hicachectl.errors import InvariantBroken, UsageError
 from hicachectl.runtime.geometry import DTYPE_BYTES, KVGeometry, KVKind, preset
+from hicachectl.runtime.memory import device_pool
 from hicachectl.runtime.memory.device_pool import DevicePool, element_type, require_slots
 
 GEOMETRY = preset("tiny-4k", 4)
@@ -48,6 +51,13 @@ def test_a_pool_that_cannot_be_is_refused(n_slots: int, device: str, named: str)
 def test_a_device_that_is_not_there_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="cuda"):
         DevicePool(GEOMETRY, 8, "cuda")
+
+
+def test_a_device_without_a_number_is_the_one_that_the_memory_lies_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    second = torch.device("cuda", 1)  # the current device when the pool was made; later it may be another
+    memory = SimpleNamespace(view=lambda shape: SimpleNamespace(device=second))
+    monkeypatch.setattr(device_pool, "_memory", lambda n_bytes, device: memory)
+    assert DevicePool(GEOMETRY, 8, "cuda").device == second
 
 
 def test_slots_outside_the_pool_are_named_before_they_become_addresses() -> None:

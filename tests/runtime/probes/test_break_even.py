@@ -103,3 +103,13 @@ def test_the_interval_holds_the_length_and_tells_how_often_it_is_never() -> None
     )
     assert unsure.high_tokens is None
     assert "refits" in unsure.reason
+
+
+def test_curves_that_share_no_length_say_so_with_both_ranges() -> None:
+    restores = fit([Timing(n, 0.05 + 2.7e-6 * n) for n in (512, 1024, 2048)], LINE)
+    prefills = fit([Timing(n, H200.seconds(0, n)) for n in (20000, 40000, 100000)], QUADRATIC)
+    found = break_even(restores, prefills, 64)
+    assert found.beyond_measured
+    assert found.reason.startswith(
+        "no length was measured both ways: restores of 512 to 2048 tokens, computing of 20000 to 100000"
+    )

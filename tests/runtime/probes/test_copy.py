@@ -38,8 +38,6 @@ def test_the_best_backend_of_each_layout_has_a_cost_fitted_to_several_sizes() ->
     assert line.backend in (Backend.CPU, Backend.TORCH)
     for transfers in (line.read_transfers, line.write_transfers):
         assert sorted(n_bytes for n_bytes, _ in transfers) == sorted(2 * [n * TINY.page_bytes for n in (1, 4, 16, 20)])
-    assert line.read.seconds(1000) > 0
-    assert line.write.seconds(1000) > 0
 
 
 def test_where_time_is_over_the_rest_are_rows_without_samples() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from fakes.accelerator_rig import GEOMETRIES, N_SLOTS, Rig, finish, some
 from hicachectl.runtime.geometry import KVGeometry, KVKind
 from hicachectl.runtime.layout import Backend, Layout
 from hicachectl.runtime.transfer.backends import Direction
+from hicachectl.runtime.transfer.first_move import making_kernels
 from hicachectl.runtime.transfer.options import StagingOptions
 
 
@@ -72,6 +75,28 @@ def test_every_kernel_of_a_transfer_is_made_before_the_first_one_and_no_page_is_
         finish(engine.backup(slots, slots))
     assert made
     assert set(made) <= prepared
+
+
+def test_two_threads_do_not_make_kernels_at_the_same_time() -> None:
+    mover = Rig(GEOMETRIES[0], Layout.PAGE_FIRST, StagingOptions(1 << 20)).mover
+    making, go_on, second = threading.Event(), threading.Event(), threading.Event()
+
+    def first() -> None:
+        with making_kernels(mover):
+            making.set()
+            assert go_on.wait(30)
+            assert not second.is_set()
+
+    def other() -> None:
+        assert making.wait(30)
+        threading.Timer(0.05, go_on.set).start()
+        with making_kernels(mover):
+            second.set()
+
+    with ThreadPoolExecutor(2) as threads:
+        for act in [threads.submit(first), threads.submit(other)]:
+            act.result(60)
+    assert second.is_set()
 
 
 def test_the_kernel_of_uva_takes_no_more_programs_than_it_is_given() -> None:

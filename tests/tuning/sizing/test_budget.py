@@ -93,7 +93,7 @@ def test_one_to_one_has_the_smallest_node_times_the_ranks_and_a_trial_pool_one_n
 def test_ranks_that_each_hold_a_pool_share_the_host_and_the_flag_is_of_one_pool() -> None:
     found = budget_of(memory(), taken_bytes=0, margin_bytes=0, plan=PoolPlan(copies=4))
     assert found.can_use_bytes == 20 * GIB
-    assert {term.name: term.n_bytes for term in found.terms}["one of 4 ranks' pools"] == 20 * GIB
+    assert {term.name: term.n_bytes for term in found.terms}["one of 4 copies on the ranks"] == 20 * GIB
     assert budget_of(memory(), taken_bytes=0, max_bytes=15 * GIB, plan=PoolPlan(copies=4)).can_use_bytes == 15 * GIB
 
 

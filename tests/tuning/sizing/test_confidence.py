@@ -25,7 +25,7 @@ def test_growth_from_one_pass_equals_a_pass_over_each_part(requests: list[Path])
 
 
 def growth(*plateaus: int) -> tuple[Grown, ...]:
-    return tuple(Grown(share, 1, 0.5, pages) for share, pages in zip((25, 50, 75, 100), plateaus, strict=True))
+    return tuple(Grown(share, share, 0.5, pages) for share, pages in zip((25, 50, 75, 100), plateaus, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,14 @@ def test_a_plateau_that_grew_by_more_than_a_tenth_over_the_last_quarter_means_a_
     found = Confidence(growth(*plateaus), None, None)
     assert found.moved == (None if moved is None else pytest.approx(moved))
     assert found.too_short is short
+
+
+@pytest.mark.parametrize(("n_requests", "short"), [(1, True), (3, True), (4, False)])
+def test_a_window_of_so_few_requests_that_quarters_cannot_be_told_apart_is_too_short(
+    n_requests: int, short: bool
+) -> None:
+    window = window_of(traced([((n,), BLOCK) for n in range(n_requests)]), BLOCK)
+    assert confidence_of(window, D1, 1.0).too_short is short
 
 
 def test_sessions_that_are_all_alike_leave_no_error_and_unlike_ones_do() -> None:

@@ -28,6 +28,14 @@ def test_a_latent_that_every_rank_holds_costs_as_many_times_unless_one_pool_is_s
     assert apart["SGLang", "--hicache-size"] == shared["SGLang", "--hicache-size"] == "688"
 
 
+def test_more_ranks_than_kv_heads_hold_each_head_several_times() -> None:
+    fits, twice = values(n_ranks=4, n_kv_heads=4), values(n_ranks=8, n_kv_heads=4)
+    assert fits["vLLM", "--kv-offloading-size"] == "640"
+    assert twice["vLLM", "--kv-offloading-size"] == "1280"
+    assert fits["vLLM simple", "cpu_bytes_to_use_per_rank"] == twice["vLLM simple", "cpu_bytes_to_use_per_rank"]
+    assert twice["SGLang", "--hicache-size"] == "172"  # a head is 160 GiB
+
+
 def test_values_are_rounded_up_so_that_the_pages_fit() -> None:
     (flag,) = (f for f in engine_flags(pool_bytes(1, GIB + 1)) if f.flag == "--kv-offloading-size")
     assert flag.value == "1.01"

@@ -17,7 +17,7 @@ from hicachectl.tuning.sizing.measured_costs import Traffic
 from hicachectl.tuning.sizing.pool_costs import pool_costs
 
 QWEN = preset("qwen3-8b", 64)
-TRAFFIC = Traffic(n_requests=10, input_tokens=80_000, span_s=60.0)
+TRAFFIC = Traffic(n_requests=10, input_tokens=80_000, page_tokens=75_000, span_s=60.0)
 NO_POOL, A_POOL = pool_costs([], 60.0), pool_costs([made_trial(1024)], 60.0)
 MEASURED = Costs(3e-5, 9e-6, 0.5, 4_800_000, 24.0, storage_restore_s=2e-5)
 HOST = LinearCost(0.04, 1 / 20e9)
@@ -36,7 +36,7 @@ def test_a_given_restore_is_that_of_the_mean_input_and_has_its_crossover() -> No
     per_token = QWEN.bytes_per_token / 20e9
     assert costs.restore_s == pytest.approx(0.04 / 8000 + per_token)
     assert costs.prefill_s == pytest.approx(RECOMPUTE.request_s(0, 8000) / 8000)
-    assert (costs.make_s_per_gib, costs.tokens_per_h, costs.storage_restore_s) == (0.25, 4_800_000, None)
+    assert (costs.make_s_per_gib, costs.tokens_per_h, costs.storage_restore_s) == (0.25, 4_500_000, None)
     n = costs.crossover_tokens
     assert n is not None
     assert RECOMPUTE.skipped_s(0, n) > 0.04 + per_token * n

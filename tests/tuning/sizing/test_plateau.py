@@ -117,6 +117,11 @@ def test_a_trace_that_comes_back_to_nothing_says_do_not_grow_the_pool() -> None:
     assert (found.host_pages, found.bound, found.grows) == (0, Bound.NO_REUSE, False)
     assert "do not grow the pool" in found.reason
     assert choose(levels(device_pages=1000), MIB).bound is Bound.NO_REUSE
+    short = choose(once, MIB, too_short=True)
+    assert (short.bound, "too short to rule out" in short.reason) == (Bound.NO_REUSE, True)
+    assert "too short" not in found.reason
+    empty = choose(Levels(np.array([0]), 0, device_pages=1), MIB)
+    assert (empty.bound, "no request fills a page" in empty.reason) == (Bound.NO_REUSE, True)
 
 
 def test_too_little_memory_binds_and_says_what_it_costs() -> None:
@@ -141,6 +146,9 @@ def test_a_pool_holds_at_least_the_longest_request_and_room_to_bounce() -> None:
 def test_a_plateau_that_still_grows_is_a_lower_bound_unless_memory_ends_first() -> None:
     assert choose(levels(), MIB, too_short=True).bound is Bound.TOO_SHORT
     assert choose(levels(), MIB, too_short=True, limits=Limits(most_pages=100)).bound is Bound.MEMORY
+    cut = choose(levels(), MIB, too_short=True, limits=Limits(most_pages=100)).reason
+    assert "lower bound" in cut
+    assert "lower bound" not in choose(levels(), MIB, limits=Limits(most_pages=100)).reason
 
 
 def test_dear_memory_makes_a_smaller_pool_and_cheap_memory_a_larger_one() -> None:
