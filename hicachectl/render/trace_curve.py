@@ -13,7 +13,7 @@ __all__ = ["bar", "draw_curve", "growth_words"]
 BAR_CELLS = 30
 _COUNTS = {
     "D1": "hits / blocks, incomplete last ones too",
-    "D2": "hit tokens / input tokens",
+    "D2": "hit tokens / input tokens in blocks that have an id",
     "D3": "hits / full blocks",
 }
 
