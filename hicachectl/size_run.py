@@ -168,7 +168,7 @@ class Sizing:
         n_requests = prediction.n_requests
         error = prediction.error(prediction.choice.host_pages) or 0.0
         left, before = n_requests * sum(pages not in done for pages in sizes), 0
-        with self.cli.progress("steps", total=max(1, left), unit="requests") as progress:
+        with self.cli.progress("steps", total=left, unit="requests") as progress:
             trials = self._trials(
                 done, self._storage(prediction, journal), lambda recorder: progress.update(before + recorder.n_requests)
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -135,21 +134,29 @@ def command(
     for name, value in flags.items():
         if value is not None:
             typed += [key_named(name).flag, value]
-    with _storage_folder(plan) as ready:
+    with _storage_folder(cli, plan) as ready:
         _replay(cli, effective, ready, shlex.join(["hicachectl", "run", *typed]))
 
 
 @contextmanager
-def _storage_folder(plan: RunPlan) -> Iterator[RunPlan]:
-    """Give the plan a temporary storage folder when it asks for one, and remove it afterwards whatever happens."""
+def _storage_folder(cli: Context, plan: RunPlan) -> Iterator[RunPlan]:
+    """Give the plan a temporary storage folder when it asks for one, and remove it afterwards whatever happens.
+
+    What killed runs left in the same place goes first, and is told.
+    """
     if not plan.uses_temporary_storage:
         yield plan
         return
-    folder = tempfile.mkdtemp(prefix="hicachectl-l3-")
-    try:
-        yield replace(plan, replay=replace(plan.replay, storage_path=Path(folder)))
-    finally:
-        shutil.rmtree(folder)
+    from hicachectl.runtime.probes.store_folder import RUN_PREFIX, StoreFolder, clear_left
+
+    parent = Path(tempfile.gettempdir())
+    for said in clear_left(parent):
+        cli.note(said)
+    folder = StoreFolder(parent, prefix=RUN_PREFIX, flag="--storage-path")
+    with folder:
+        yield replace(plan, replay=replace(plan.replay, storage_path=folder.path))
+    for said in folder.left:
+        cli.note(f"left in the temporary storage folder: {said}")
 
 
 def _replay(cli: Context, effective: Effective, plan: RunPlan, command_line: str) -> None:

@@ -54,7 +54,8 @@ def topo(
     Reads files of /sys and /proc, needs no privilege and changes nothing. Capacities are link math but for what the
     file of --measured holds. Without root the config space ends after 64 bytes: what it holds is unknown then, never zero.
 
-    LINK is PCIe generation and lanes, now / at most; CAP, SOLO (alone) and ALL BUSY are GiB/s of one direction.
+    LINK is PCIe generation and lanes, now / at most; CAP, SOLO (alone) and ALL BUSY are GiB/s of one direction; IDO is whether
+    ID-based ordering of requests and of completions is on in the accelerators.
     HOST POOLS sizes equal host memory pools for all accelerators from available memory, for five policies: local, on the card's
     own node; one-to-one, a node for each card; socket, all nodes of its socket; interleave, all nodes evenly; weighted, all
     nodes by what is available. INSTALLED is the memory of the nodes in use, DISTANCE the mean kernel distance from a card's

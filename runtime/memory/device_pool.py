@@ -19,6 +19,9 @@ _TORCH_NAMES = {
     "fp8_e5m2": "float8_e5m2", "int8": "int8", "uint8": "uint8",
 }  # fmt: skip
 
+# Made once: numpy makes one of a type in every call that is given the type.
+_INT32, _UINT32 = np.dtype(np.int32), np.dtype(np.uint32)
+
 
 class DevicePool:
     """Memory of `n_slots` pages on `device` ("cpu", "cuda:0", ...), shape [plane, slot, chunk byte], uint8.
@@ -88,11 +91,11 @@ def require_slots(slots: Slots, n_slots: int, where: str) -> None:
 
     Raises InvariantBroken with the slots: numpy would take -1 for the last slot.
     """
-    if slots.ndim != 1 or slots.dtype != np.int32:
+    if slots.ndim != 1 or slots.dtype != _INT32:
         raise InvariantBroken(
             f"slots of shape {slots.shape} and {slots.dtype}, not one dimension of int32", where=where
         )
-    if slots.size and int(np.maximum.reduce(slots.view(np.uint32))) >= n_slots:  # a negative one is beyond 2^31 there
+    if slots.size and int(np.maximum.reduce(slots.view(_UINT32))) >= n_slots:  # a negative one is beyond 2^31 there
         bad = slots[(slots < 0) | (slots >= n_slots)][:16].tolist()
         raise InvariantBroken(f"slots {bad} outside [0, {n_slots})", where=where)
 

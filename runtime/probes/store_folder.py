@@ -1,7 +1,7 @@
-"""A new folder for one probe, removed at its end with what the probe wrote and nothing else.
+"""A new folder for one probe, or for the temporary storage tier of a run, removed at its end with what was written and nothing else.
 
 PARENT/                     there before, or made and removed again if it is empty then
-  hicachectl-bench-XXXXXX/  made by us, mode 0700
+  hicachectl-bench-XXXXXX/  made by us, mode 0700; hicachectl-l3-XXXXXX of a run
     .hicachectl-bench       the marker: locked as long as its process lives, gone last
     hicache1-.../abc/KEY_... .page   known by their names: removed
     whatever else           of others: stays, with the folders above it, and is told
@@ -23,22 +23,22 @@ from types import TracebackType
 from hicachectl.errors import StorageError
 from hicachectl.runtime.storage.file_format import TEMP_PREFIX, fault_of, lock_abandoned, remove_if_abandoned
 
-__all__ = ["MARKER", "PREFIX", "StoreFolder", "clear_left"]
+__all__ = ["MARKER", "PREFIX", "RUN_PREFIX", "StoreFolder", "clear_left"]
 
-PREFIX = "hicachectl-bench-"
+PREFIX, RUN_PREFIX = "hicachectl-bench-", "hicachectl-l3-"
 MARKER = ".hicachectl-bench"
 _OBJECT = re.compile(r"[0-9a-f]{64}.*\.page", re.DOTALL)
 _FOLDER = re.compile(r"hicache1-[0-9a-f]{32}|[0-9a-f]{3}|round")
 
 
 class StoreFolder:
-    """A folder below `parent` that nobody else uses; a context manager that removes it.
+    """A folder below `parent` that nobody else uses; a context manager that removes it. `flag` names another place in the error.
 
     `path` is the folder. After the end, `left` lists what could not be removed or was not ours. Raises StorageError when the
     folder cannot be made.
     """
 
-    def __init__(self, parent: Path) -> None:
+    def __init__(self, parent: Path, *, prefix: str = PREFIX, flag: str = "--path") -> None:
         self._made: list[Path] = []
         self.left: tuple[str, ...] = ()
         missing = parent.absolute()
@@ -48,7 +48,7 @@ class StoreFolder:
                 missing = missing.parent
             for folder in reversed(self._made):
                 folder.mkdir(mode=0o700)
-            self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent.absolute()))
+            self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent.absolute()))
             self._lock = _marked(self.path)
         except OSError as error:
             self._remove_parents()
@@ -56,7 +56,7 @@ class StoreFolder:
                 f"no folder for the measurement can be made: {error.strerror or error}",
                 fault=fault_of(error),
                 where=str(parent),
-                hint="name a folder this user can write with --path",
+                hint=f"name a folder this user can write with {flag}",
             ) from error
 
     def __enter__(self) -> StoreFolder:
@@ -94,7 +94,9 @@ def clear_left(parent: Path) -> tuple[str, ...]:
     """
     try:
         with os.scandir(parent) as entries:
-            found = sorted(entry.path for entry in entries if entry.name.startswith(PREFIX) and _is_own_folder(entry))
+            found = sorted(
+                entry.path for entry in entries if entry.name.startswith((PREFIX, RUN_PREFIX)) and _is_own_folder(entry)
+            )
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:

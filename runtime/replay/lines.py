@@ -28,6 +28,8 @@ _MAGIC = ((b"\x1f\x8b", "gzip"), (b"\xfd7zXZ\x00", "xz"), (b"\x28\xb5\x2f\xfd", 
 _ID_LIMIT = 1 << 63
 _NUMBER_LIMIT = 1 << 53  # a larger length or time is a slip, and would not survive as a float
 _ONE_A_LINE = "a trace is one JSON object a line; `jq -c .` makes one line of a spread-out object"
+_AN_ARRAY = "a trace is one JSON object a line; `jq -c '.[]'` makes a line of each object in an array"
+_CUT = "fetch the file again, or leave its last line out: `head -n -1`"
 
 
 class Fields:
@@ -180,9 +182,12 @@ def _parse(raw: bytes, path: Path, number: int) -> dict[str, Any]:
         raise UsageError("the JSON is nested too deeply", where=where, hint=_ONE_A_LINE) from None
     except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
         cut = "" if raw.endswith(b"\n") else ", and the file ends inside this line"
-        raise UsageError(f"not a JSON object: {error}{cut}", where=where, hint=_ONE_A_LINE) from error
+        array = raw.lstrip().startswith(b"[")  # spread over lines
+        hint = _AN_ARRAY if array else _CUT if cut and number > 1 else _ONE_A_LINE
+        raise UsageError(f"not a JSON object: {error}{cut}", where=where, hint=hint) from error
     if type(value) is not dict:
-        raise UsageError(f"{_show(value)} is not a JSON object", where=where, hint=_ONE_A_LINE)
+        hint = _AN_ARRAY if type(value) is list else _ONE_A_LINE
+        raise UsageError(f"{_show(value)} is not a JSON object", where=where, hint=hint)
     return value
 
 

@@ -86,7 +86,11 @@ class TraceFile:
                 block_tokens=self._block_tokens,
             )
             if not info.n_requests:
-                raise UsageError("the trace holds no requests", where=str(self.path))
+                raise UsageError(
+                    "the trace holds no requests",
+                    where=str(self.path),
+                    hint="give a trace with at least one request line",
+                )
             self._info = replace(info, warnings=info.warnings + notes.sentences())
         return self._info
 

@@ -16,6 +16,7 @@ __all__ = ["LoadsFirst", "Progress"]
 _ASLEEP_S = 1.0
 # A link of 50 GB/s; only decides whether to spin or to sleep.
 _GUESSED_BYTES_PER_S = 5e10
+_NOTHING = Submitted(0, 0)
 
 
 class Progress:
@@ -29,7 +30,7 @@ class Progress:
         self._start_s, self._clock = start_s, clock
         self._under_way: deque[tuple[int, Point, Submitted, int]] = deque()
         """Of each group its end, its point, and what the transfer took and moved up to its end."""
-        self._took, self._n_bytes = Submitted(0, 0), 0
+        self._took, self._n_bytes = _NOTHING, 0
         self._before_last: Point | None = None
         self._last_bytes = 0
 

@@ -46,6 +46,28 @@ class DirectionCounters:
         return self.n_bytes / self.wall_s if self.wall_s > 0 else None
 
 
+class _Waiters:
+    """Threads that wait for a change of what `lock` guards; it is held by whoever calls.
+
+    The condition is made when the first one waits: most of the time of making a transfer would be that of making two.
+    """
+
+    __slots__ = ("_condition", "_lock")
+
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
+        self._condition: Condition | None = None
+
+    def wait_for(self, reached: Callable[[], bool], timeout_s: float | None) -> bool:
+        if self._condition is None:
+            self._condition = Condition(self._lock)
+        return self._condition.wait_for(reached, timeout_s)
+
+    def notify_all(self) -> None:
+        if self._condition is not None:
+            self._condition.notify_all()
+
+
 class Transfer:
     """One set of pages on its way. Moved on by its submission thread, ended by that or by one that waits; read by anyone.
 
@@ -76,7 +98,7 @@ class Transfer:
         self._finishing = Lock()  # held by the thread that counts the end: the submission thread or one that waits
         self._lock = Lock()
         # Who waits for the end is not woken by every layer: each wake-up takes the interpreter from the submission thread.
-        self._changed, self._ended = Condition(self._lock), Condition(self._lock)
+        self._changed, self._ended = _Waiters(self._lock), _Waiters(self._lock)
 
     @property
     def n_pages(self) -> int:

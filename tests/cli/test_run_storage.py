@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -13,12 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_runner import QUIET, call, command_line
+from cli_runner import QUIET, call, command_line, signalled
+from files import files_below
 from run_calls import conversation_trace, counts, replay, run
 
 from hicachectl.runtime.memory.device_pool import DevicePool
 from hicachectl.runtime.memory.host_pool import HostPool
 from hicachectl.runtime.memory.slots import Slots
+from hicachectl.runtime.probes.store_folder import RUN_PREFIX, StoreFolder
 from hicachectl.runtime.replay import driver
 from hicachectl.runtime.transfer.backends import Direction, Submitted
 from hicachectl.runtime.transfer.cpu import CpuBackend
@@ -153,6 +156,22 @@ def test_another_trace_and_another_geometry_do_not_read_these_objects(tmp_path: 
     assert other["pages_hit"] == 0
     wide = replay("--trace", conversation_trace(tmp_path, rounds=1), *L3, "--geometry", "tiny-64k")
     assert wide["pages_hit"] == 0
+
+
+def test_what_a_killed_run_left_in_the_temporary_folder_is_removed_and_told_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(QUIET, "TMPDIR", str(tmp_path / "tmp"))
+    killed = signalled(signal.SIGKILL, "run", when=lambda: files_below(tmp_path, ".page"))
+    assert killed.code == -signal.SIGKILL
+    (left,) = (tmp_path / "tmp").iterdir()
+    at_work = StoreFolder(tmp_path / "tmp", prefix=RUN_PREFIX)
+    with at_work:
+        ran = call("run", "--limit", "3")
+        assert f"removed {left}, which a killed measurement left" in "".join(ran.err.splitlines())
+        assert list((tmp_path / "tmp").iterdir()) == [at_work.path]
+    assert "removed" not in call("run", "--limit", "3").err
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def test_a_temporary_storage_folder_is_gone_after_the_run(tmp_path: Path) -> None:

@@ -65,6 +65,27 @@ def test_a_geometry_gives_sizes_in_bytes(golden: str) -> None:
     assert (data["page_bytes"], data["curve"][0]["capacity_bytes"]) == (4096, 5 * 4096)
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ('[{"hash_ids": [1], "input_length": 5, "timestamp": 0}]\n', "jq -c '.[]'"),
+        ('[\n {"hash_ids": [1], "input_length": 5, "timestamp": 0}\n]\n', "jq -c '.[]'"),
+        ('{\n "hash_ids": [1]\n}\n', "jq -c ."),
+        (f"{mooncake_line([1], 0)}\n{mooncake_line([1], 1)[:20]}", "fetch the file again, or leave its last line out"),
+        ('{"trace":1,"block_tokens":64,"scope":"global"}\n', "next: give a trace with at least one request line"),
+    ],
+    ids=["array", "spread array", "spread object", "cut", "no request"],
+)
+@pytest.mark.parametrize("command", ["info", "curve"])
+def test_a_file_that_is_no_trace_is_told_what_makes_one_of_it(
+    command: str, text: str, hint: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "my.jsonl"
+    path.write_text(text)
+    ran = call("trace", command, str(path))
+    assert (ran.code, hint in ran.err) == (2, True), ran.err
+
+
 def test_a_band_needs_ten_sessions(golden: str, tmp_path: Path) -> None:
     few = curve(golden)
     assert few["ceiling_error"] is None

@@ -162,6 +162,11 @@ def test_the_answer_is_told_in_pages_on_the_host_a_rank_and_in_each_engines_unit
     assert flags["LMCache in-process", "max_local_cpu_size"] == pytest.approx(pages * page / 4 / 10**9, abs=0.01)
 
 
+def test_progress_counts_no_requests_where_no_step_is_made() -> None:
+    ran = run("--trace", "chats.jsonl", "--steps", "none", "--progress", "plain")
+    assert (ran.code, "steps  done in" in ran.err, "requests" in ran.err) == (0, True, False), ran.err
+
+
 def test_more_ranks_than_kv_heads_are_told_what_each_holds_and_ranks_that_do_not_fit_the_heads_are_refused() -> None:
     asked = ("--trace", "chats.jsonl", "--geometry", "qwen3-235b-a22b", "--steps", "none", "--max-bytes", "1TiB")
     four, eight = (size(*asked, "--ranks", n)["pool"] for n in ("4", "8"))

@@ -104,7 +104,7 @@ def curve_of_stream(
             total += tokens if definition is Definition.D2 else len(ids)
         passed.add(row, block_tokens - last)
     if not passed.n_requests:
-        raise UsageError("the trace has no requests", hint="hicachectl run --trace FILE names what it reads")
+        raise UsageError("the trace has no requests", hint="give a trace with at least one request line")
     runs = passed.runs().between(first, passed.n_requests)
     return _curve(runs, definition, block_tokens, total, numbering.n_distinct)
 

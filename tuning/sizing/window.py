@@ -138,7 +138,7 @@ def window_of(requests: Iterable[TraceRequest], block_tokens: int) -> Window:
             waiting, n_waiting = [], 0
     rows += numbering.add(waiting)
     if not rows:
-        raise UsageError("the trace has no requests", hint="hicachectl run --trace FILE names what it reads")
+        raise UsageError("the trace has no requests", hint="give a trace with at least one request line")
     starts = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
     ids = np.concatenate(rows)
     return Window(

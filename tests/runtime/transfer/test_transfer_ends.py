@@ -36,6 +36,11 @@ LONG_S = 30.0  # a wait that only ends early
 LAST_LAYER = GEOMETRY.n_layers - 1
 
 
+def is_waited_for(transfer: Transfer) -> bool:
+    condition = transfer._ended._condition
+    return condition is not None and bool(condition._waiters)  # type: ignore[attr-defined]
+
+
 def some(*values: int) -> Slots:
     return np.array(values, dtype=np.int32)
 
@@ -188,7 +193,7 @@ def test_a_last_step_that_takes_longer_is_left_to_the_submission_thread() -> Non
         assert gate.asleep.wait(LONG_S)
         waiter = threading.Thread(target=lambda: load.wait(LONG_S) and opened.set())
         waiter.start()
-        while not load._ended._waiters:  # type: ignore[attr-defined]
+        while not is_waited_for(load):
             time.sleep(0.001)
         gate.opened.set()
         waiter.join(LONG_S)
@@ -253,7 +258,7 @@ def test_a_wait_that_is_interrupted_anywhere_leaves_an_end_that_the_submission_t
             assert gate.asleep.wait(LONG_S)
             other = threading.Thread(target=load.wait)
             other.start()
-            while not load._ended._waiters:  # type: ignore[attr-defined]
+            while not is_waited_for(load):
                 time.sleep(0.001)
             before = sys.getprofile()
             try:
