@@ -62,9 +62,8 @@ class Products:
             event.record(stream)
         for i in sorted(begin):
             events[i].synchronize()
-            with self._module.stream(
-                self._beside
-            ):  # all parts are queued on the other: a transfer would stand behind them
+            # All parts are queued on the products' stream: a transfer asked for on it would stand behind them.
+            with self._module.stream(self._beside):
                 begin[i]()
         events[-1].synchronize()
         return [start.elapsed_time(end) / 1e3 for start, end in pairwise(events)]

@@ -41,13 +41,15 @@ Words = NDArray[np.int64]  # addresses of this process are below 2^63
 
 
 class StagingSteps:
-    """Steps of a staging buffer in rows of the pool (`PoolMap.row_bytes`): from a page, plane and token to the next."""
+    """Steps of a staging buffer in rows of the pool (`PoolMap.row_bytes`): from a page, plane and token to the next.
+
+    `tokens` are the rows of a chunk, `by_plane` says whether the pool is layer_first.
+    """
 
     __slots__ = ("page", "plane", "token")
 
-    def __init__(self, host: PoolMap, n_planes: int, n_pages: int) -> None:
-        tokens = host.rows_a_chunk
-        if host.layout is Layout.LAYER_FIRST:
+    def __init__(self, tokens: int, n_planes: int, n_pages: int, *, by_plane: bool) -> None:
+        if by_plane:
             self.page, self.plane, self.token = tokens, n_pages * tokens, 1
         elif tokens > 1:
             self.page, self.plane, self.token = n_planes * tokens, 1, n_planes

@@ -7,6 +7,7 @@ from 0; a pool looks them up in slots.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from threading import get_ident
 from typing import Any, Protocol
 
@@ -83,6 +84,7 @@ def word_bytes(row_bytes: int) -> tuple[int, torch.dtype]:
     return next((width, dtype) for width, dtype in _WORDS if row_bytes % width == 0)
 
 
+@lru_cache(maxsize=64)
 def tile_of(row_words: int) -> tuple[int, int]:
     """Return the rows and columns of a tile: columns that divide a long row, whole short rows. Pure.
 

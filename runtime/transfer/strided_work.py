@@ -145,7 +145,7 @@ class StridedWork:
     def _move(self, step: Step, staging: torch.Tensor) -> None:
         lane = self._lane
         n_pages, n_planes = step.end - step.start, len(step.planes)
-        steps = StagingSteps(lane.host_pool.map, n_planes, n_pages)
+        steps = StagingSteps(lane.page_rows, n_planes, n_pages, by_plane=lane.by_plane)
         near = Side(staging, 0, steps.page, steps.plane, steps.token)
         pool = Side(
             lane.pool_words,

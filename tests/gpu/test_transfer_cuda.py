@@ -13,6 +13,7 @@ from hicachectl.runtime.memory.cuda_registrar import registrar_for
 from hicachectl.runtime.memory.device_pool import DevicePool
 from hicachectl.runtime.memory.host_pool import HostPool, map_pool
 from hicachectl.runtime.memory.spec import MappingSpec
+from hicachectl.runtime.probes.products import Products
 from hicachectl.runtime.transfer.backends import make_backend
 from hicachectl.runtime.transfer.engine import TransferEngine
 from hicachectl.runtime.transfer.options import StagingOptions
@@ -79,6 +80,31 @@ def test_pages_that_go_up_and_down_again_are_the_same_bytes(
                 np.testing.assert_array_equal(planes[:, at], host.read_page(fro))
                 np.testing.assert_array_equal(host.read_page(to), host.read_page(fro))
     finally:
+        torch.cuda.synchronize()
+        host.close()
+        device.close()
+
+
+@pytest.mark.parametrize("way", ["load", "backup"])
+def test_a_transfer_beside_products_ends_before_those_that_are_queued(way: str) -> None:
+    geometry, layout = GEOMETRIES[0], Layout.PAGE_FIRST_DIRECT
+    device, host = DevicePool(geometry, N_SLOTS, "cuda"), registered_pool(geometry, layout)
+    slots = np.arange(15, dtype=np.int32)
+    engine = TransferEngine(device, host, make_backend(Backend.STRIDED, layout, "cuda"))
+    compute, queued, left = Products(torch.device("cuda"), 8192), torch.cuda.current_stream(), []
+
+    def move() -> None:
+        transfer = getattr(engine, way)(slots, slots)
+        assert transfer.wait(60)
+        assert transfer.error is None
+        left.append(not queued.query())
+
+    try:
+        assert getattr(engine, way)(slots, slots).wait(60)  # kernels are made by now
+        compute.in_a_row((1, 300), {1: move})
+        assert left == [True]
+    finally:
+        engine.close()
         torch.cuda.synchronize()
         host.close()
         device.close()
