@@ -101,9 +101,9 @@ def _guarded(cli: Context, argv: list[str], commands: Sequence[Entry]) -> int:
     except _ParseError as error:
         return _ended(cli, cli.fail(_usage_error(error)))
     except typer.Abort:
-        return _ended(cli, cli.fail(signal_error(KeyboardInterrupt())))
+        return _ended(cli, cli.fail(signal_error(KeyboardInterrupt(), cli.go_on)))
     except (KeyboardInterrupt, Terminated) as caught:
-        return _ended(cli, cli.fail(signal_error(caught)))
+        return _ended(cli, cli.fail(signal_error(caught, cli.go_on)))
     except HicacheError as error:
         if isinstance(error, PermissionDenied) and re.match(r"sudo( hicachectl\b|$)", error.hint or ""):
             error.hint = f"sudo {cli.again()}"  # the same line: its flags and file are what was meant

@@ -55,7 +55,7 @@ class Context:
     """One run of the program: flags, environment and streams in; documents and an exit code out.
 
     `argv` is the line as it was typed, for what tells a person to type it again. `flags` may come from a line that did not parse; `parsed_flags` are what the parser took and replace them when the
-    command starts. `subject` is the plan or run id that log lines carry; a command may set it. `open_session` replaces the
+    command starts. `subject` is the plan or run id that log lines carry; a command may set it, and `go_on`, which says how work that a signal stops is taken up again. `open_session` replaces the
     host that tune changes, for tests.
     """
 
@@ -68,6 +68,7 @@ class Context:
     command: str = ""
     argv: tuple[str, ...] = ()
     subject: str | None = None
+    go_on: str | None = None
     causes: list[ExitCode] = field(default_factory=list)
     emitted: bool = False
     open_session: OpenSession | None = None

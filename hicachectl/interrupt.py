@@ -79,17 +79,14 @@ def first_interrupt_asks() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, old)
 
 
-def signal_error(caught: KeyboardInterrupt | Terminated) -> HicacheError:
-    """Describe a caught signal as an error with exit code 130 or 143. Pure."""
+def signal_error(caught: KeyboardInterrupt | Terminated, go_on: str | None = None) -> HicacheError:
+    """Describe a caught signal as an error with exit code 130 or 143; `go_on` says how the work is taken up again. Pure."""
+    hint = go_on or "run it again when ready"
     if isinstance(caught, Terminated):
-        error = HicacheError(
-            "stopped", why=f"{caught.name} arrived", hint="run it again when ready", code="HC-TERMINATED"
-        )
+        error = HicacheError("stopped", why=f"{caught.name} arrived", hint=hint, code="HC-TERMINATED")
         error.exit_code = ExitCode.TERMINATED
     else:
-        error = HicacheError(
-            "interrupted", why="Ctrl-C or SIGINT arrived", hint="run it again when ready", code="HC-INTERRUPTED"
-        )
+        error = HicacheError("interrupted", why="Ctrl-C or SIGINT arrived", hint=hint, code="HC-INTERRUPTED")
         error.exit_code = ExitCode.INTERRUPTED
     return error
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from hicachectl.errors import UsageError
 
 if TYPE_CHECKING:
+    from hicachectl.context import Context
     from hicachectl.size_run import Sizing
     from hicachectl.tuning.sizing.prediction import Prediction
 
-__all__ = ["asked_of", "check_found", "refuse_other"]
+__all__ = ["asked_of", "check_found", "name_run", "refuse_other"]
 
 _FOUND = {"steps", "chosen", "bound", "rule", "reason"}
 """Of what a run records as asked: what it found itself."""
@@ -74,6 +75,12 @@ def check_found(was: Mapping[str, Any], where: str) -> None:
     for known, name in ((Bound, "bound"), (Rule, "rule")):
         if was[name] not in [one.value for one in known]:
             raise bad_line(where, f"{name} is {was[name]!r}")
+
+
+def name_run(cli: Context, run_id: str) -> None:
+    """Let log lines and the error of a signal name the run. Changes `cli`."""
+    cli.subject = run_id
+    cli.go_on = f"{run_id} goes on with --resume and the same options"
 
 
 def _both(key: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from hicachectl.context import Context
-from hicachectl.size_asked import asked_of, check_found, refuse_other
+from hicachectl.size_asked import asked_of, check_found, name_run, refuse_other
 from hicachectl.size_pages import sizes_of, storage_pages_of
 from hicachectl.size_tiers import is_exclusive, require_ranks, require_shareable, storage_folder_of
 
@@ -123,7 +123,7 @@ class Sizing:
         asked = asked_of(self, prediction)
         if not resume:
             journal = SizeJournal.begin(state, asked)
-            self.cli.subject = journal.id
+            name_run(self.cli, journal.id)
             return prediction, journal, Done({}, {})
         journal, records = SizeJournal.go_on(state)
         try:
@@ -135,7 +135,7 @@ class Sizing:
             raise
         cut = f", {records.cut} pages was cut short" if records.cut is not None else ""
         self.cli.note(f"going on with {records.id}: {len(records.done)} steps are done{cut}")
-        self.cli.subject = journal.id
+        name_run(self.cli, journal.id)
         return prediction, journal, Done(records.done, records.stages)
 
     def began_with(self, prediction: Prediction, was: dict[str, Any]) -> Prediction:

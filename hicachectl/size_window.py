@@ -11,7 +11,7 @@ from hicachectl.context import Context
 from hicachectl.errors import HicacheError, UsageError
 from hicachectl.interrupt import first_interrupt_asks
 from hicachectl.progress import PLAIN_INTERVAL_S, Progress
-from hicachectl.size_asked import refuse_other
+from hicachectl.size_asked import name_run, refuse_other
 
 if TYPE_CHECKING:
     from hicachectl.runtime.replay.key_numbers import KeyNumbers
@@ -119,7 +119,7 @@ def collect_window(
     if journal is None:
         journal, records = _begun(state, asked)
     assert records is not None
-    cli.subject = journal.id
+    name_run(cli, journal.id)
     collector = Collector(source, journal.folder / WINDOW, page_tokens)
     earlier_s = 0.0
     if records.collected is not None:
@@ -234,7 +234,7 @@ def _records(cli: Context, state: Path, asked: dict[str, Any]) -> tuple[SizeJour
     except BaseException:
         journal.close()
         raise
-    cli.subject = found.id
+    name_run(cli, found.id)
     return journal, records
 
 

@@ -24,6 +24,9 @@ def curve_data(
     reasons = data.pop("reasons")
     why = "no --geometry was given"
     facts = {f"/{name}": Fact(reason=text) for name, text in reasons.items() if name in data}
+    data["ceiling_error_reason"] = reasons.get("ceiling_error")
+    if data["ceiling_error_reason"] is None:
+        facts["/ceiling_error_reason"] = Fact(reason="the interval is known")
     if page_bytes is None:
         facts["/page_bytes"] = Fact(reason=why)
     for index, row in enumerate(data["curve"]):

@@ -13,7 +13,7 @@ __all__ = ["bar", "draw_curve", "growth_words"]
 BAR_CELLS = 30
 _COUNTS = {
     "D1": "hits / blocks, incomplete last ones too",
-    "D2": "hit tokens / input tokens",
+    "D2": "hit tokens / input tokens in blocks that have an id",
     "D3": "hits / full blocks",
 }
 
@@ -38,6 +38,8 @@ def draw_curve(screen: Screen, data: dict[str, Any]) -> None:
     kept = [i for i, column in enumerate(columns) if column.title not in left_out]
     rows = [_cells(row, data) for row in data["curve"]]
     screen.table(Table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows]))
+    if data.get("ceiling_error_reason"):
+        screen.paragraph("  ", f"no +- is known: {data['ceiling_error_reason']}")
     if data["growth"]:
         screen.paragraph("  ", growth_words(data["growth"], too_short=bool(data["window_too_short"])))
 

@@ -108,15 +108,16 @@ def test_memory_that_went_meanwhile_ends_the_steps_with_the_last_good_one(
 def test_ctrl_c_ends_with_130_and_leaves_a_record_to_go_on_from(tmp_path: Path) -> None:
     write_trace(tmp_path / "long.jsonl", conversations(400, 6, 3))
     process = subprocess.Popen(
-        command_line(*LONG), env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path
+        command_line(*LONG), env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, text=True
     )
     records = tmp_path / "state" / "size" / "s-0001" / "steps.jsonl"
     end = time.monotonic() + 60
     while time.monotonic() < end and not (records.exists() and '"step"' in records.read_text()):
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 130
+    assert "s-0001 goes on with --resume" in said
     assert '"end"' not in records.read_text()
     assert not (tmp_path / "hicache.yaml").exists()
 

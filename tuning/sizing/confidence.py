@@ -95,7 +95,9 @@ def confidence_of(
     growth = growth_of(found, window, definition, points, warm=bool(first))
     n_sessions = len(np.unique(window.session))
     if n_sessions < TENTHS:
-        return Confidence(growth, None, f"{n_sessions} sessions, fewer than {TENTHS}: no interval")
+        return Confidence(
+            growth, None, f"{n_sessions} session{'' if n_sessions == 1 else 's'}, fewer than {TENTHS}: no interval"
+        )
     return Confidence(growth, jackknife_of(window, definition, first=first), None)
 
 

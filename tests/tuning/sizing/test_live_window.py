@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from live_writers import HEADER, PAGE, chats, trace_line
 
 from hicachectl.errors import ExitCode, HostError, UsageError
+from hicachectl.runtime.replay.notes import Notes
 from hicachectl.runtime.replay.request import TraceRequest
 from hicachectl.runtime.replay.workload import open_trace
 from hicachectl.tuning.sizing.confidence import growth_of
@@ -211,3 +213,12 @@ def test_a_window_without_a_request_says_what_was_seen_instead(hands: Hands) -> 
     assert (error.exit_code, error.code) == (ExitCode.NO_RESULT, "HC-LIVE-EMPTY")
     assert "0 bytes" in str(error.why)
     hands.source.close()
+
+
+def test_a_publisher_that_never_answered_is_to_be_looked_for_and_not_waited_for() -> None:
+    silent: Any = SimpleNamespace(
+        seen=lambda: {"bytes": 0, "connected": 0}, notes=Notes(), kind="kv-events", name="tcp://h:1"
+    )
+    error = nothing_came(silent, "60 s")
+    assert "no publisher answered there" in str(error.why)
+    assert "host and port" in str(error.hint)
