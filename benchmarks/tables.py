@@ -13,8 +13,9 @@ RESULTS = Path(__file__).with_name("results")
 HEAD = """# Measured
 
 Made by `python benchmarks/tables.py` from the JSON files in this folder, which keep the raw samples. Measure again with
-`make bench`; a limit is kept when the median is at or below it. The virtual machine had two processors and ran other work
-now and then (the load average says how much), so runs differ; bench_replay has given 363 to 714 requests a second.
+`make bench`; a limit is kept when the median is at or below it, one with >= when it is at or above. The virtual machine without an
+accelerator had two processors and ran other work now and then (the load average says how much), so runs differ; bench_replay has
+given 363 to 714 requests a second there.
 """
 
 
@@ -34,7 +35,7 @@ def page(folder: Path) -> str:
 def _section(content: dict[str, Any]) -> str:
     where = content["environment"]
     libraries = ", ".join(f"{name} {version}" for name, version in where["versions"].items() if version)
-    commit = where["commit"][:12] + (" with uncommitted changes" if where["uncommitted_changes"] else "")
+    commit = (where["commit"] or "unknown")[:12] + (" with uncommitted changes" if where["uncommitted_changes"] else "")
     lines = [
         f"## {content['benchmark']}",
         "",
@@ -42,7 +43,8 @@ def _section(content: dict[str, Any]) -> str:
         f"end {where['load_average'][0]:.1f}), {where['memory']}, Linux {where['kernel']}, Python {where['python']}, {libraries}."
         + (f" {where['accelerator']}." if where.get("accelerator") else ""),
         "",
-        f"Method: {content['method']}.",
+        f"Method: {content['method']}."
+        + (" **Few, small samples (--quick): no measurement.**" if content["quick"] else ""),
         "",
         "| case | p50 | min | max | unit | limit | n | note |",
         "|---|---:|---:|---:|---|---|---:|---|",

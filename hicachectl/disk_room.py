@@ -13,11 +13,18 @@ from hicachectl.envelope import Diagnostic, Severity
 from hicachectl.errors import CapacityError
 from hicachectl.units import format_bytes
 
-__all__ = ["disk_warnings", "require_disk_room"]
+__all__ = ["disk_warnings", "require_disk_room", "storage_folder"]
 
 
 def _free(folder: Path) -> int:
     return shutil.disk_usage(folder).free
+
+
+def storage_folder(run: RunConfig) -> Path | None:
+    """Return the folder of the storage tier, or the one that a temporary folder is made in; None without the tier. Pure."""
+    if run.storage_path is None:
+        return None
+    return Path(tempfile.gettempdir() if run.storage_path == "auto" else run.storage_path)
 
 
 def disk_warnings(run: RunConfig, *, free_bytes: Callable[[Path], int] = _free) -> tuple[Diagnostic, ...]:
@@ -26,9 +33,10 @@ def disk_warnings(run: RunConfig, *, free_bytes: Callable[[Path], int] = _free) 
     `free_bytes` says how much is free where a folder lies. What the folder holds already counts as not free, so a folder
     that is nearly full of pages is warned of too, and the text says so.
     """
-    if run.storage_path is None:
+    tier = storage_folder(run)
+    if tier is None:
         return ()
-    folder = _nearest(Path(tempfile.gettempdir() if run.storage_path == "auto" else run.storage_path))
+    folder = _nearest(tier)
     free = free_bytes(folder)
     if free >= run.storage_bytes:
         return ()

@@ -8,22 +8,35 @@ name of the file.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
 from hicachectl.bench_data import Costs, missing_costs
 from hicachectl.bench_results import BenchResult, priors_of, read_bench
 from hicachectl.config import Effective, OriginKind
+from hicachectl.envelope import Diagnostic, Severity
 from hicachectl.errors import UsageError
 
 if TYPE_CHECKING:
     from hicachectl.runtime.cost import LinearCost, Path
     from hicachectl.runtime.geometry import KVGeometry
+    from hicachectl.runtime.probes.page_cache import FileSystem
     from hicachectl.tuning.sizing.given_costs import GivenCosts
 
-__all__ = ["measured_priors", "read_costs", "require_device", "require_pages", "sizing_costs", "with_measured_prefill"]
+__all__ = [
+    "measured_priors",
+    "read_costs",
+    "require_device",
+    "require_pages",
+    "sizing_costs",
+    "storage_warnings",
+    "with_measured_prefill",
+]
 
+_COLD_SHARE = 0.01
+"""Of the files, that may be in the page cache of a read that is called cold, as `bench` has it."""
 _MOVE_PAGES = ("copy", "store", "model")
 _COMPUTE = tuple(f"run.compute.{word}" for word in ("a_s", "b_s", "c_s", "model", "hardware"))
 
@@ -91,6 +104,41 @@ def require_pages(results: Sequence[BenchResult], geometry: KVGeometry, layout: 
                 hint=f"hicachectl bench {result.kind} --geometry {geometry.name} --page-tokens {geometry.page_tokens} --layout {layout}, "
                 "or the file of these pages",
             )
+
+
+def storage_warnings(
+    results: Sequence[BenchResult],
+    folder: FilePath | None,
+    *,
+    file_system_of: Callable[[FilePath], FileSystem] | None = None,
+) -> tuple[Diagnostic, ...]:
+    """Warn where the storage read that counts was measured on another file system than the tier's `folder`, or from the page cache.
+
+    `folder` None: not known where the tier will be. Empty where nothing tells of one of both. Reads the list of mounts.
+    """
+    result = next((one for one in results if one.costs.storage_read is not None), None)
+    if result is None:
+        return ()
+    from hicachectl.runtime.probes.page_cache import FileSystem, file_system
+
+    found = result.data.get("storage") if result.kind == "model" else result.data
+    place: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+    here = FileSystem(None, None, None) if folder is None else (file_system_of or file_system)(folder)
+    told, there = [], place.get("file_system")
+    theirs = (there.get("kind"), there.get("device")) if isinstance(there, Mapping) else (None, None)
+    if None not in (*theirs, here.kind, here.device) and theirs != (here.kind, here.device):
+        told.append(
+            f"its storage read was measured in {place.get('folder')}, {theirs[0]} on {theirs[1]}; the storage tier is in {folder}, "
+            f"{here.kind} on {here.device}"
+        )
+    share = place.get("resident_share")
+    is_warm = (
+        share > _COLD_SHARE if isinstance(share, (int, float)) else _copied(place).get("storage_read") == "read warm"
+    )
+    if is_warm:
+        told.append("its storage read is of files that stayed in the page cache: one from the disk takes longer")
+    hint = f"hicachectl bench {result.kind} --path {folder or 'DIR'} -o json --output-file {result.kind}-l3.json, on the disk of the storage tier"
+    return tuple(Diagnostic("HC-COSTS-L3", Severity.WARN, text, subject=result.path, hint=hint) for text in told)
 
 
 def sizing_costs(results: Sequence[BenchResult]) -> GivenCosts:
@@ -163,6 +211,6 @@ def _backend(result: BenchResult) -> str:
 
 
 def _copied(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the costs of bench copy are of: layout and backend."""
+    """What the costs are of: layout and backend (bench copy), operations (bench store)."""
     found = data.get("costs_of")
     return found if isinstance(found, Mapping) else {}

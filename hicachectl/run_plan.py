@@ -10,11 +10,11 @@ from shlex import quote
 
 from hicachectl.config import DEMO_PROFILE, Effective, load_config
 from hicachectl.config_models import RunConfig
-from hicachectl.disk_room import disk_warnings
+from hicachectl.disk_room import disk_warnings, storage_folder
 from hicachectl.envelope import Diagnostic, Severity
 from hicachectl.errors import CapacityError, ExitCode, StorageError, StorageFault, UsageError
 from hicachectl.memory_room import host_memory as look_at_memory
-from hicachectl.run_costs import measured_priors, read_costs, require_device, require_pages
+from hicachectl.run_costs import measured_priors, read_costs, require_device, require_pages, storage_warnings
 from hicachectl.run_memory import mapping_spec, small_pages_warning
 from hicachectl.runtime.cache import require_room
 from hicachectl.runtime.core import CacheConfig, PrefetchWait
@@ -155,6 +155,7 @@ def plan_run(run: RunConfig, *, tuned_weights: str | None = None, must_fit: bool
         (
             *_warnings(run, device_slots, longest),
             *disk_warnings(run),
+            *(() if run.storage_path is None else storage_warnings(measured, storage_folder(run))),
             *(small_pages_warning(PoolCalls(), host_memory) if run.host_slots else ()),
         ),
         run.storage_path not in (None, "auto") and not os.path.lexists(str(run.storage_path)),

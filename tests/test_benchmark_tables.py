@@ -39,6 +39,17 @@ def test_a_changed_number_changes_the_page(tmp_path: Path) -> None:
     assert page != (RESULTS / "README.md").read_text(encoding="utf-8")
 
 
+def test_a_quick_run_of_an_unknown_commit_is_told_as_such(tmp_path: Path) -> None:
+    content = json.loads((RESULTS / "bench_copy.json").read_text(encoding="utf-8")) | {"quick": True}
+    content["environment"] |= {"commit": None}
+    (tmp_path / "bench_copy.json").write_text(json.dumps(content), encoding="utf-8")
+    page = tables().page(tmp_path)
+    assert "commit unknown." in page
+    assert "(--quick): no measurement" in page
+    assert ">= 0.985 kept" in page
+    assert "one with >= when it is at or above" in page
+
+
 def test_there_is_a_result_of_every_benchmark_and_besides_only_of_one_on_a_device() -> None:
     results, scripts = {path.stem for path in FILES}, {path.stem for path in BENCHMARKS.glob("bench_*.py")}
     assert scripts - results == set()

@@ -134,7 +134,9 @@ def _pages(pages: int | None, geometry: KVGeometry, *, accelerated: bool) -> int
     asks = [Ask(f"host pool, 2 x {pages} + 8 pages", n_bytes)]
     if not accelerated:
         asks.append(Ask("device pool, in host memory", n_bytes))
-    ledger(host, asks, reserve_bytes=_RESERVE_BYTES).require("give fewer --pages")
+    ledger(host, asks, reserve_bytes=_RESERVE_BYTES).require(
+        "give fewer --pages, or pages of fewer tokens (--page-tokens)"
+    )
     return pages
 
 

@@ -87,7 +87,7 @@ def model(
     timings = _check_prefill(prefill, prefill_file, prefill_hardware, kv)
     on = find_probe_device(device)
     n_pages = sorted({-(-n // kv.page_tokens) for n in asked_tokens})
-    folder, why = (None, "") if path == "none" else bench_folder(None if path is None else Path(path), run)
+    folder, why = (None, "") if path == "none" else bench_folder(path, run)
     for said in () if folder is None else clear_left(folder):
         cli.note(said)
     _require_room(kv, n_pages[-1], folder, on, asked_tokens[-1] if prefill == "synthetic" else 0)

@@ -28,7 +28,7 @@ _SMALLER = "give a smaller --size, --batch or --threads"
 
 def store(
     ctx: typer.Context,
-    path: Annotated[Path | None, typer.Option("--path", help="Folder to measure in; a new one is made below it and removed.", metavar="DIR", show_default="storage_path of the configuration, else the temporary folder")] = None,
+    path: Annotated[str | None, typer.Option("--path", help="Folder to measure in; a new one is made below it and removed.", metavar="DIR", show_default="storage_path of the configuration, else the temporary folder")] = None,
     size: Annotated[str | None, typer.Option("--size", help="Bytes of pages a round, rounded down to whole pages; least: the largest --batch x the most --threads x the bytes of a page.", metavar="SIZE", show_default="128MiB, or the least where that is more")] = None,
     batch: Annotated[str, typer.Option("--batch", help="Pages a call.", metavar="N,...")] = "1,16",
     threads: Annotated[str, typer.Option("--threads", help="Threads that call at a time.", metavar="N,...")] = "1,4",
@@ -104,12 +104,19 @@ def store(
     cli.note_no_costs(result)
 
 
-def bench_folder(path: Path | None, run: RunConfig) -> tuple[Path, str]:
-    """Choose the folder below which a new one is made, and say why it is this one. Pure but for the temporary folder's name."""
+def bench_folder(path: str | None, run: RunConfig) -> tuple[Path, str]:
+    """Choose the folder below which a new one is made, and say why it is this one. Pure but for the temporary folder's name.
+
+    Raises UsageError for an empty name, as of a variable that is not set: it is not the folder one is in.
+    """
     import tempfile
 
+    if path is not None and not path.strip():
+        raise UsageError(
+            f"{path!r} names no folder", where="--path", hint="name one; the folder you are in is --path ."
+        )
     if path is not None:
-        return path, "asked for"
+        return Path(path), "asked for"
     if run.storage_path not in (None, "auto"):
         return Path(str(run.storage_path)), "storage_path of the configuration"
     return Path(tempfile.gettempdir()), "the temporary folder: no --path, and no storage_path in the configuration"

@@ -176,7 +176,9 @@ def size(
     if write is not None:
         run.write_config(write, prediction, climbed, journal.id)
 
+    from hicachectl.disk_room import storage_folder
     from hicachectl.render.tune_size import draw_size
+    from hicachectl.run_costs import read_costs, storage_warnings
     from hicachectl.size_data import SizeFound, size_data
 
     found = SizeFound(
@@ -186,6 +188,9 @@ def size(
     )  # fmt: skip
     data, facts = size_data(found)
     findings = size_findings(found.prediction, climbed)
+    findings += storage_warnings(
+        read_costs(run.effective.run.costs), run.storage_folder or storage_folder(run.effective.run)
+    )
     if isinstance(run, LiveSizing):
         from hicachectl.live_data import live_data, live_findings
 

@@ -17,6 +17,7 @@ from hicachectl.runtime.memory.slots import Slots
 from hicachectl.runtime.transfer.device import device_error
 from hicachectl.runtime.transfer.groups import group_planes
 from hicachectl.runtime.transfer.options import StagingOptions
+from hicachectl.runtime.transfer.streams import wait_for_device
 
 __all__ = [
     "CopyBackend",
@@ -190,11 +191,14 @@ def prepare_both(backend: CopyBackend, device_pool: DevicePool, host_pool: HostP
     Raises CapacityError, Vanished, or Unsupported with what the backend lacks.
     """
     device = device_pool.device
-    enter = None if device.type == "cpu" else getattr(torch.get_device_module(device), "device", None)
+    module: Any = None if device.type == "cpu" else torch.get_device_module(device)
+    enter = getattr(module, "device", None)
     try:
         with nullcontext() if enter is None else enter(device):  # calls act on the calling thread's device
             for direction in Direction:
                 backend.prepare(direction, device_pool, host_pool, device_pool.geometry.n_planes)
+            if hasattr(module, "synchronize"):
+                wait_for_device(module, device)  # it is also zeroed: transfers are on other streams than this thread
     except Exception as failed:
         error = device_error(failed)
         if error is failed:

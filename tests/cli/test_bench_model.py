@@ -188,6 +188,7 @@ def test_a_tier_without_an_answer_is_marked_over_what_it_would_save(prefill: Pat
 @pytest.mark.parametrize(
     ("more", "code", "words"),
     [
+        (("--path", " "), 2, "' ' names no folder"),
         (("--lengths", "512"), 2, "'512' are restores of 8 pages alone, a page has 64 tokens"),
         (("--lengths", "512,0512"), 2, "restores of 8 pages alone"),
         (("--lengths", "449,512"), 2, "restores of 8 pages alone"),

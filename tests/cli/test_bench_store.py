@@ -118,6 +118,7 @@ def test_no_time_is_no_answer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "code", "words"),
     [
+        (("--path", ""), 2, "'' names no folder"),
         (("--batch", "0"), 2, "'0' are no counts"),
         (("--batch", "\u00b2"), 2, "'\u00b2' are no counts"),
         (("--batch", "9" * 5000), 2, "are no counts"),

@@ -14,10 +14,12 @@ from small_traces import conversations, write_trace
 
 from hicachectl.bench_data import Costs, LineCost, RecomputeLine
 from hicachectl.data_digest import with_digest
+from hicachectl.envelope import Severity
 from hicachectl.errors import UsageError
-from hicachectl.run_costs import read_costs, require_pages, sizing_costs
+from hicachectl.run_costs import read_costs, require_pages, sizing_costs, storage_warnings
 from hicachectl.runtime.cost import LinearCost
 from hicachectl.runtime.geometry import preset
+from hicachectl.runtime.probes.page_cache import FileSystem
 
 QWEN = preset("qwen3-8b", 16)
 READ = Costs(host_read=LineCost(1e-4, 2e-11, 9))
@@ -63,6 +65,53 @@ def test_costs_of_other_pages_are_refused_with_both(kind: str, others: dict[str,
     )
     assert "asked for are pages of qwen3-8b, 16 tokens, 2359296 B, bf16, page_first_direct" in caught.value.what
     assert caught.value.where == "x.json"
+
+
+HERE, THERE = FileSystem("ext4", "/", "/dev/vda"), FileSystem("xfs", "/var/cache", "/dev/nvme0n1p1")
+STORED = Costs(storage_read=LineCost(1e-3, 1e-9, 4))
+
+
+def measured_in(kind: str, system: FileSystem, *, warm: bool) -> dict[str, Any]:
+    place = {"folder": "/x/bench", "file_system": {"kind": system.kind, "mount": system.mount, "device": system.device}}
+    if kind == "model":
+        return {"storage": place | {"resident_share": 0.9 if warm else 0.0}}
+    return place | {"costs_of": {"storage_read": "read warm" if warm else "read cold", "storage_write": "write"}}
+
+
+@pytest.mark.parametrize("kind", ["store", "model"])
+def test_a_storage_read_of_another_disk_or_of_the_page_cache_is_warned_of_with_both(kind: str) -> None:
+    tier = Path("/var/cache/pages")
+
+    def told(system: FileSystem, *, warm: bool, folder: Path | None = tier) -> list[str]:
+        written("l3.json", kind, STORED, **measured_in(kind, system, warm=warm))
+        found = storage_warnings(read_costs("l3.json"), folder, file_system_of=lambda folder: THERE)
+        assert {(one.code, one.severity, one.subject) for one in found} <= {("HC-COSTS-L3", Severity.WARN, "l3.json")}
+        return [one.message for one in found]
+
+    assert told(THERE, warm=False) == []
+    (disk,) = told(HERE, warm=False)
+    assert (
+        "measured in /x/bench, ext4 on /dev/vda; the storage tier is in /var/cache/pages, xfs on /dev/nvme0n1p1" in disk
+    )
+    (cache,) = told(THERE, warm=True)
+    assert "stayed in the page cache" in cache
+    assert len(told(HERE, warm=True)) == 2
+    assert told(HERE, warm=True, folder=None) == [cache]
+    unknown = FileSystem(None, None, None, "no list of mounts")
+    assert told(unknown, warm=False) == []  # nothing unread is different
+
+
+@pytest.mark.parametrize("command", [("run", "--check", "--storage-path", "l3"), ("tune", "size", "--steps", "none")])
+def test_a_command_tells_of_a_storage_read_from_the_page_cache(command: tuple[str, ...]) -> None:
+    write_trace(Path("t.jsonl"), conversations(20, 4))
+    costs = written("l3.json", "store", STORED, **pages_of("store", "tiny-4k"), **measured_in("store", HERE, warm=True))
+    ran = call(
+        *command, "--trace", "t.jsonl", "--geometry", "tiny-4k", "--page-tokens", "512", "--device", "cpu", "--costs", costs,
+        "-o", "json",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    told = [one["message"] for one in ran.json["diagnostics"] if one["code"] == "HC-COSTS-L3"]
+    assert any("stayed in the page cache" in message for message in told)
 
 
 def test_costs_of_another_host_are_refused_with_both() -> None:

@@ -12,6 +12,7 @@ import torch
 from hicachectl.runtime.probes.copy_rig import synchronize
 from hicachectl.runtime.probes.products import Products
 from hicachectl.runtime.transfer import cuda_backends
+from hicachectl.runtime.transfer.backends import Direction, prepare_both
 from hicachectl.runtime.transfer.load import ComputeLoad
 
 META = torch.device("meta")
@@ -78,6 +79,15 @@ def test_without_streams_both_wait_for_their_own_device(monkeypatch: pytest.Monk
 def test_a_rig_waits_for_its_own_device(module: Module) -> None:
     synchronize(META)
     assert module.waited == [META]
+
+
+def test_what_a_backend_takes_before_any_transfer_is_there_when_it_has_taken_it(module: Module) -> None:
+    taken: list[object] = []
+    backend: Any = SimpleNamespace(prepare=lambda direction, *rest: taken.append((direction, len(module.waited))))
+    pool: Any = SimpleNamespace(device=META, geometry=SimpleNamespace(n_planes=2))
+    prepare_both(backend, pool, pool)
+    assert taken == [(Direction.LOAD, 0), (Direction.BACKUP, 0)]
+    assert module.waited == [META]  # a transfer is on other streams than whoever took it
 
 
 def test_the_batched_copy_is_tried_on_the_device_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
