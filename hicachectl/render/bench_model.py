@@ -12,6 +12,7 @@ from hicachectl.units import format_bytes, format_count, format_seconds
 __all__ = ["draw_model", "even_words"]
 
 Data = dict[str, Any]
+_AT = 16384
 _TIERS = {"host": "L2 host", "storage": "L3 storage"}
 
 
@@ -26,9 +27,9 @@ def draw_model(screen: Screen, data: Data) -> None:
     screen.paragraph("  copies   ", f"{kv['layout']} by {data['backend']} ({data['backend_reason']})")
     _draw_storage(screen, data)
     columns = (
-        Column("CURVE"), Column("FIXED a, ms"), Column("A TOKEN b, us"), Column("A TOKEN AT 16K, us", right=True, keep=1),
-        Column("c, ps A TOKEN^2", right=True, keep=3), Column("OFF %", right=True, keep=2), Column("SAMPLES", right=True, keep=4),
-        Column("TOKENS", keep=4),
+        Column("CURVE"), Column("FIXED a, ms"), Column("A TOKEN b, us"), Column("TOKENS", keep=1),
+        Column("A TOKEN AT 16K, us", right=True, keep=3), Column("c, ps A TOKEN^2", right=True, keep=3), Column("OFF %", right=True, keep=2),
+        Column("SAMPLES", right=True, keep=4),
     )  # fmt: skip
     rows = [
         _curve(_name(data, f"restore {_TIERS[fit['tier']]}", f"{fit['tier']} tier"), fit) for fit in data["restore"]
@@ -38,6 +39,9 @@ def draw_model(screen: Screen, data: Data) -> None:
         rows.append(_curve(_name(data, "recompute", "prefill"), recompute))
     screen.table(Table(columns, rows, rest="-o json"))
     draw_no_answer(screen, data)
+    fits = [*data["restore"], *([] if recompute is None else [recompute])]
+    if any(_is_beyond(fit, _AT) for fit in fits) or any(one["beyond_measured"] for one in data["saved"]):
+        screen.paragraph("  ", "* outside the lengths measured (TOKENS): rests on the shape of the curves")
     for one in data["restore"]:
         if one["b_s"] <= 0 or (one["b_interval_s"] is not None and one["b_interval_s"]["low"] <= 0):
             screen.paragraph("  ", f"b of restore {_TIERS[one['tier']]} is not told apart from 0")
@@ -51,8 +55,6 @@ def draw_model(screen: Screen, data: Data) -> None:
     _draw_break_even(screen, data)
     if data["saved"]:
         screen.table(_saved_table(data))
-        if any(one["beyond_measured"] for one in data["saved"]):
-            screen.paragraph("  ", "* outside the lengths measured: rests on the shape of the curves")
     for one in data["measures"]:
         if one["quantity"] == "restore_s" and not one["samples"]:
             screen.paragraph(f"  {one['subject']}: ", f"not measured: {one['reason']}")
@@ -88,7 +90,7 @@ def even_words(even: Data) -> str:
 
 
 def _curve(name: str, fit: Data) -> list[str | None]:
-    at_16k = (fit["a_s"] + fit["b_s"] * 16384 + fit["c_s"] * 16384**2) / 16384
+    at_16k = (fit["a_s"] + fit["b_s"] * _AT + fit["c_s"] * _AT**2) / _AT
     samples = str(fit["n_samples"]) if fit["n_samples"] else None
     span = (
         None
@@ -97,9 +99,14 @@ def _curve(name: str, fit: Data) -> list[str | None]:
     )
     return [
         name, _with_interval(fit["a_s"], fit["a_interval_s"], 1e3), _with_interval(fit["b_s"], fit["b_interval_s"], 1e6),
-        number(at_16k * 1e6), number(fit["c_s"] * 1e12) if fit["c_s"] else None,
-        None if fit["residual"] is None else f"{100 * fit['residual']:.1f}", samples, span,
+        span, f"{number(at_16k * 1e6)}{' *' if _is_beyond(fit, _AT) else ''}", number(fit["c_s"] * 1e12) if fit["c_s"] else None,
+        None if fit["residual"] is None else f"{100 * fit['residual']:.1f}", samples,
     ]  # fmt: skip
+
+
+def _is_beyond(fit: Data, n_tokens: int) -> bool:
+    """Whether a fitted curve says nothing measured of a length; one that was given was not measured here at all."""
+    return fit["from_tokens"] is not None and not fit["from_tokens"] <= n_tokens <= fit["to_tokens"]
 
 
 def _name(data: Data, name: str, subject: str) -> str:

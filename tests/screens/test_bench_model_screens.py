@@ -148,6 +148,21 @@ def test_a_curve_with_a_length_without_an_answer_has_a_mark(width: int) -> None:
         )  # the heads of what it would save: a line each where the table is vertical
 
 
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_a_curve_has_its_lengths_beside_it_and_what_lies_outside_them_a_mark(width: int) -> None:
+    data, stream = document("bench-model"), io.StringIO()
+    data["saved"] = []
+    data["restore"] = [{**fit, "from_tokens": 512, "to_tokens": 2048} for fit in data["restore"]]
+    draw_model(Screen(stream, width=width, ascii=True), data)
+    text = stream.getvalue()
+    assert "512 .. 2 048" in text
+    assert "* outside the lengths measured (TOKENS)" in text
+    wide = io.StringIO()
+    draw_model(Screen(wide, width=200, ascii=True), data)
+    rows = [line for line in wide.getvalue().splitlines() if line.startswith(("restore", "recompute"))]
+    assert [" *" in line for line in rows] == [True, True, False]
+
+
 def test_two_models_are_said_once_and_a_slope_of_0_is_said() -> None:
     data, stream = document("bench-model"), io.StringIO()
     none = {"verdict": "demo", "n_tokens": None, "low_tokens": None, "high_tokens": None, "reason": "two models"}
