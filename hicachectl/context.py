@@ -89,6 +89,11 @@ class Context:
         return Path(self.flags.config) if self.flags.config else None
 
     @property
+    def output_file(self) -> Path | None:
+        """The file of --output-file, None for stdout. Pure."""
+        return Path(self.flags.output_file) if self.flags.output_file else None
+
+    @property
     def root(self) -> Path | None:
         """The folder or archive of --root that stands for the host, or None for the live host. Pure."""
         return Path(self.flags.root) if self.flags.root else None
@@ -146,7 +151,7 @@ class Context:
         `origin` replaces the one of --root where the command knows better, such as when its facts were collected.
         Returns the exit code of this result. Raises UsageError for a document version that is not there.
         """
-        self._check_version(result.schema)
+        self.require_version(result.schema)
         if self.emitted:
             raise RuntimeError(f"{result.schema}: a command emits one document; streams use output.record")
         code = exit_code_of(result)
@@ -316,7 +321,8 @@ class Context:
             return finding
         return replace(finding, hint=finding.hint.replace("--root SNAPSHOT", f"--root {quote(self.flags.root)}"))
 
-    def _check_version(self, schema: str) -> None:
+    def require_version(self, schema: str) -> None:
+        """Check --schema against the document of a command, also before long work. Raises UsageError for another one."""
         wanted = self.flags.schema
         if wanted is None or f"hicachectl.{wanted.removeprefix('hicachectl.')}" == schema:
             return

@@ -15,7 +15,16 @@ from hicachectl.errors import ExitCode, UsageError
 from hicachectl.flags import Format, GlobalFlags
 from hicachectl.render.screen import Screen
 
-__all__ = ["DEFAULT_WIDTH", "Output", "Render", "open_output", "require_replaceable", "terminal_width", "yaml_text"]
+__all__ = [
+    "DEFAULT_WIDTH",
+    "Output",
+    "Render",
+    "is_special",
+    "open_output",
+    "require_replaceable",
+    "terminal_width",
+    "yaml_text",
+]
 
 DEFAULT_WIDTH = 100
 
@@ -201,9 +210,18 @@ def _isatty(stream: TextIO) -> bool:
         return False
 
 
+def is_special(path: Path) -> bool:
+    """Whether a path is a device or a pipe, such as /dev/null: it is written to, and never replaced. Looks at it."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 def _replace_file(path: Path, text: str, *, mode: int | None) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        if is_special(path):
+            with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+            return
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666 if mode is None else mode)
         with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)

@@ -120,6 +120,11 @@ def _why_not(prediction: Prediction, climbed: Climbed) -> tuple[str, str]:
             f"a pool of {reach.above(chosen)} pages would tell, the memory holds {reach.most_pages}",
             "free memory or raise --max-bytes, or take the size as what the memory allows",
         )
+    if chosen not in tried and reach.most_pages is not None and chosen > reach.most_pages:
+        return (
+            f"no pool of that size was made, a trial pool finds memory for {reach.most_pages} pages",
+            "free memory on the node of the trial pool, or take the size as predicted",
+        )
     if chosen not in tried:
         return "no pool of that size was made", more
     if max(tried) < reach.above(chosen):

@@ -27,6 +27,7 @@ from hicachectl.profiles import profile_names
 __all__ = ["size"]
 
 _WORKLOAD, _POOL, _STEPS, _OUTPUT = "Workload", "Pool", "Steps", "Output"
+SCHEMA = "hicachectl.tune-size/1"
 Text = str | None
 
 
@@ -90,6 +91,7 @@ def size(
     write_through replay must hit what the curve says, to the page.
     """
     from hicachectl.config import LOCAL_FILE
+    from hicachectl.output import is_special
     from hicachectl.run_costs import with_measured_prefill
     from hicachectl.run_plan import effective_config
     from hicachectl.size_choice import last_good, settle
@@ -104,6 +106,7 @@ def size(
 
     cli: Context = ctx.obj
     cli.refuse_root("tune size")
+    cli.require_version(SCHEMA)
     flags = {
         "run.trace": trace, "run.synthetic": synthetic, "run.seed": seed, "run.limit": limit, "run.session_gap_s": session_gap,
         "run.costs": costs_files,
@@ -122,8 +125,13 @@ def size(
         refuse_existing(write, force=force)
     effective = with_measured_prefill(cli.took(effective_config(flags, cli.environ, cli.config_path, profile)))
     costs_named = {f"--costs {name}": name.strip() for name in (effective.run.costs or "").split(",") if name.strip()}
+    printed = cli.output_file
     require_outputs(
-        {"--write": write, "--report": report},
+        {
+            "--write": write,
+            "--report": report,
+            "--output-file": None if printed is None or is_special(printed) else printed,
+        },
         {"--trace": effective.run.trace if live is None else live, **costs_named},
     )
     verified = _host_as_tuned(cli, anyway=anyway)
@@ -197,7 +205,7 @@ def size(
         cli.note(f"report written to {report}")
     code = size_exit_code(climbed, predict_only=steps == NO_STEPS)
     result = Result(
-        "hicachectl.tune-size/1", data, diagnostics=findings, facts=facts, exit_code=code, rows="/steps"
+        SCHEMA, data, diagnostics=findings, facts=facts, exit_code=code, rows="/steps"
     )  # fmt: skip
     cli.emit(result, render=lambda screen, document: draw_size(screen, document, explain=explain))
 

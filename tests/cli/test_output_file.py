@@ -46,6 +46,19 @@ def test_told_to_it_replaces_and_an_empty_file_is_no_file() -> None:
     assert all("hicachectl.version/1" in Path(name).read_text() for name in ("a", "b"))
 
 
+def test_a_device_or_a_pipe_is_written_to_and_never_replaced() -> None:
+    Path("null").symlink_to("/dev/null")
+    for more in ((), ("--replace",)):
+        assert call("version", "-o", "json", "--output-file", "null", *more).code == 0
+        assert Path("null").is_symlink()
+    os.mkfifo("pipe")
+    reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    assert call("version", "-o", "json", "--output-file", "pipe").code == 0
+    assert b"hicachectl.version/1" in os.read(reader, 1 << 16)
+    os.close(reader)
+    assert Path("pipe").is_fifo()
+
+
 def test_a_failed_document_replaces_no_good_one() -> None:
     Path("run.json").write_text('{"schema": "hicachectl.run/1"}\n')
     before = Path("run.json").read_text()

@@ -257,6 +257,16 @@ def test_a_larger_pool_that_gains_asks_for_more_traffic_and_not_for_the_same_ste
     assert str(found.hint).startswith("size again for a longer trace or --window")
 
 
+def test_a_size_that_no_trial_pool_finds_memory_for_is_not_to_be_tried_again() -> None:
+    from hicachectl.size_findings import size_findings
+    from hicachectl.tuning.sizing.step_rules import Reach
+
+    near = replace(predicted(240), reach=Reach(6, 200))
+    (found,) = size_findings(near, Climbed((step(0), step(120), step(200)), Ended.NOT_CONFIRMED))
+    assert "a trial pool finds memory for 200 pages" in found.message
+    assert "--steps auto" not in str(found.hint)
+
+
 def test_the_configuration_calls_a_size_measured_only_where_a_pool_of_it_was_made() -> None:
     def written(*asked: str) -> str:
         run("--trace", "chats.jsonl", "--force", "--write", "own.yaml", "--no-waterfall", *asked)

@@ -18,7 +18,7 @@ ASKED = ("--trace", "chats.jsonl", "--steps", "none")
     [
         ("--report", "chats.jsonl"), ("--write", "chats.jsonl", "--force"), ("--write", "a.html", "--report", "./a.html"),
         ("--write", "folder", "--force"), ("--report", "folder"), ("--report", "/proc/x.html"), ("--write", "/proc/x.yaml"),
-        ("--write", "/dev/null", "--force"), ("--report", "nowhere/a.html"),
+        ("--write", "/dev/null", "--force"), ("--report", "nowhere/a.html"), ("--output-file", "nowhere/a.json"), ("--schema", "tune-size/9"),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_meant_is_refused_and_nothing_is_lost(tmp_path: Path, flags: tuple[str, ...]) -> None:
@@ -28,6 +28,12 @@ def test_a_file_that_cannot_be_meant_is_refused_and_nothing_is_lost(tmp_path: Pa
     assert (ran.code, flags[0] in ran.err) == (2, True), ran.err
     assert (tmp_path / "chats.jsonl").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["chats.jsonl", "folder"]
+
+
+def test_what_is_printed_does_not_replace_what_is_written() -> None:
+    ran = run(*ASKED, "--write", "a.yaml", "--output-file", "./a.yaml")
+    assert (ran.code, "--output-file and --write name the same file" in ran.err) == (2, True)
+    assert not Path("state").exists()
 
 
 @pytest.mark.parametrize(
