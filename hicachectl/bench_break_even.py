@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hicachectl.bench_data import NOISY_SPREAD
 from hicachectl.units import format_count
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from hicachectl.runtime.probes.break_even import BreakEven, Verdict
     from hicachectl.runtime.probes.fits import Fit
 
-__all__ = ["is_made_up", "judged", "slope_is_open", "two_models"]
+__all__ = ["is_made_up", "judged", "slope_is_open", "two_models", "why_no_curve"]
 
 _MADE_UP = "tiny-"
 """Geometry presets that no model has."""
@@ -46,15 +47,27 @@ def slope_is_open(fit: Fit) -> bool:
     return fit.b_s <= 0 or (fit.b_interval_s is not None and fit.b_interval_s.low <= 0)
 
 
+def why_no_curve(recompute: Fit) -> str | None:
+    """Say why times of prefills give no cost of a token: they do not grow, or lie far off every curve. None where they do, or were given. Pure."""
+    if not recompute.n_samples:
+        return None
+    if recompute.b_s <= 0 and recompute.c_s <= 0:
+        return "prefills do not take longer with more tokens (b and c are 0): longer lengths, or columns that are not swapped, would tell"
+    if recompute.residual is not None and recompute.residual > NOISY_SPREAD:
+        return f"prefills lie {100 * recompute.residual:.0f} % off their curve, {100 * NOISY_SPREAD:.0f} % is the most that counts as an answer"
+    return None
+
+
 def judged(model: Model, unanswered: Collection[str], demo: str | None) -> Model:
     """Take back every break-even that these measurements do not carry. Pure.
 
     `unanswered` are subjects of measures that are no answer (HC-NO-ANSWER); `demo` says that two models are set against each other.
     """
-    return replace(model, tiers=tuple(_judged(tier, unanswered, demo) for tier in model.tiers))
+    no_curve = None if model.prefill is None else why_no_curve(model.prefill.fit)
+    return replace(model, tiers=tuple(_judged(tier, unanswered, demo, no_curve) for tier in model.tiers))
 
 
-def _judged(tier: Tier, unanswered: Collection[str], demo: str | None) -> Tier:
+def _judged(tier: Tier, unanswered: Collection[str], demo: str | None, no_curve: str | None) -> Tier:
     from hicachectl.runtime.probes.break_even import Verdict
 
     even = tier.break_even
@@ -65,6 +78,8 @@ def _judged(tier: Tier, unanswered: Collection[str], demo: str | None) -> Tier:
     bad = sorted(one for one in unanswered if one.startswith((f"{tier.name} tier, ", "prefill, ")))
     if bad:
         return replace(tier, break_even=_none(Verdict.OPEN, f"no answer (HC-NO-ANSWER): {'; '.join(bad)}"))
+    if no_curve is not None:
+        return replace(tier, break_even=_none(Verdict.OPEN, no_curve), saved=())
     if even.verdict is Verdict.ALWAYS and slope_is_open(tier.fit):
         why = "the seconds a token (b) of the restore are not told apart from 0: longer lengths or more rounds would"
         return replace(tier, break_even=_none(Verdict.OPEN, why))

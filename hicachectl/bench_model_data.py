@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hicachectl.bench_break_even import is_made_up
+from hicachectl.bench_break_even import is_made_up, why_no_curve
 from hicachectl.bench_costs import line_cost, transfers_of, why_no_line
 from hicachectl.bench_data import NO_TIME, Costs, LineCost, Measure, RecomputeLine, fewer, measure
 from hicachectl.envelope import plain
@@ -161,7 +161,7 @@ def model_costs(
         if why is not None:
             reasons[f"/costs/{path.value}"] = why
     prefill, recompute = model.prefill, None
-    no_answer = why_no_line(_prefills(measures, prefill))
+    no_answer = why_no_line(_prefills(measures, prefill)) or (None if prefill is None else why_no_curve(prefill.fit))
     if prefill is not None and prefill.measured and is_made_up(geometry_name):
         reasons["/costs/recompute"] = (
             f"{geometry_name} is no model: its pages are small for demonstrations, and no prefill is its own"

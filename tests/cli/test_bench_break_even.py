@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hicachectl.bench_break_even import judged, slope_is_open, two_models
-from hicachectl.bench_model_data import Model, Prefill, Tier, model_of
+from hicachectl.bench_model_data import Model, Prefill, Tier, model_costs, model_measures, model_of
 from hicachectl.errors import UsageError
 from hicachectl.render.bench_model import even_words
 from hicachectl.runtime.cost import Path
@@ -89,6 +89,27 @@ def test_never_is_not_claimed_where_some_refits_break_even() -> None:
     assert "some refits break even, from " in tier.break_even.reason
     sure = replace(one, break_even=replace(even, low_tokens=None))
     assert verdicts(judged(Model((sure,), None, None, {}), (), None)) == [Verdict.NEVER]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        ((0.3, 0.2, 0.1, 0.05), "prefills do not take longer with more tokens (b and c are 0)"),
+        ((0.1, 9.0, 0.2, 8.0, 0.4), "off their curve, 50 % is the most that counts as an answer"),
+    ],
+)
+def test_times_that_no_prefill_has_are_no_cost_and_no_break_even(seconds: tuple[float, ...], words: str) -> None:
+    times = tuple(Timing(1000 * (i + 1), s) for i, s in enumerate(seconds))
+    prefill = Prefill("times", fit(times, QUADRATIC), times, None, from_file=True)
+    probe = RestoreProbe("cpu", "cpu", "asked for", None)
+    probe.timings += [PathTiming(Path.HOST_READ, one.n_tokens // 64, one.n_tokens, one.seconds) for one in CLEAR]
+    found = model_of(probe, 64, prefill, None, "--path none")
+    _, why = model_costs(probe, found, model_measures(probe, found, 64, 3), "qwen3-8b")
+    assert words in why["/costs/recompute"]
+    (tier,) = judged(found, (), None).tiers
+    assert tier.break_even is not None
+    assert (tier.break_even.verdict, tier.saved) == (Verdict.OPEN, ())
+    assert words in tier.break_even.reason
 
 
 def test_the_refits_of_restores_and_prefills_are_dealt_apart() -> None:
