@@ -234,7 +234,7 @@ class Sizing:
 
         trials = [step.trial for step in climbed.steps if step.trial is not None]
         traffic = Traffic(
-            prediction.n_requests, prediction.input_tokens, prediction.page_input_tokens, prediction.span_s
+            prediction.n_requests, prediction.input_tokens, prediction.whole_page_tokens, prediction.span_s
         )
         of_pool = pool_costs(trials, traffic.span_s, again)
         measured, why = costs_of(trials, self.base, traffic, of_pool)
