@@ -49,6 +49,7 @@ LEAST_SAMPLES = 3
 NO_TIME = "no time was left for it"
 BUDGET_USED = "the time budget is used up"
 _FEWER = "no time was left for more"
+_LONGER = "give a longer --time-budget, or leave it out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +215,13 @@ def not_answered(
     judged = [(one, one.why_no_answer or doubts.get((one.subject, one.quantity))) for one in tried]
     unsure = [(one, why) for one, why in judged if why is not None]
     found = tuple(
-        Diagnostic("HC-NO-ANSWER", Severity.WARN, f"{one.quantity}: {why}", subject=one.subject, hint=hint)
+        Diagnostic(
+            "HC-NO-ANSWER",
+            Severity.WARN,
+            f"{one.quantity}: {why}",
+            subject=one.subject,
+            hint=_LONGER if _is_late(one) else hint,
+        )
         for one, why in unsure
     )
     return found, ExitCode.OK if len(unsure) < len(tried) else ExitCode.NO_RESULT
@@ -222,10 +229,12 @@ def not_answered(
 
 def _remedy(missing: Sequence[Measure]) -> str:
     """What to do where nothing was measured: more rounds would end the same way. Pure."""
-    late = all(one.reason in (NO_TIME, BUDGET_USED) for one in missing)
-    return (
-        "give a longer --time-budget, or leave it out" if late else "see to what the reasons name, then measure again"
-    )
+    return _LONGER if all(map(_is_late, missing)) else "see to what the reasons name, then measure again"
+
+
+def _is_late(one: Measure) -> bool:
+    """Whether it is for want of time that there are too few samples. Pure."""
+    return len(one.samples) < LEAST_SAMPLES and (one.reason or "").endswith((NO_TIME, BUDGET_USED, _FEWER))
 
 
 def bench_result(

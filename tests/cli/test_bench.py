@@ -18,7 +18,7 @@ from fake_memory import MIB, FakeDriver, FakeKernel
 
 from hicachectl.bench_copy_data import copy_doubts, copy_headline
 from hicachectl.bench_costs import line_cost, transfer_measures, transfers_of, why_no_line
-from hicachectl.bench_data import NO_TIME, Costs, LineCost, measure, no_costs_note, not_answered
+from hicachectl.bench_data import NO_TIME, Costs, LineCost, fewer, measure, no_costs_note, not_answered
 from hicachectl.bench_pool_data import pool_costs, pool_details, pool_measures
 from hicachectl.bench_results import priors_of, read_bench
 from hicachectl.commands import bench_pool
@@ -370,8 +370,11 @@ def test_noise_is_a_finding_and_only_all_of_it_is_no_result() -> None:
     (nothing,), code = not_answered([absent, absent], "x")
     assert (nothing.message, code) == ("nothing was measured: cannot run here", ExitCode.NO_RESULT)
     assert nothing.hint == "see to what the reasons name, then measure again"
-    (late,), _ = not_answered([measure("c", "x_s", [], reason=NO_TIME)], "more rounds")
-    assert late.hint == "give a longer --time-budget, or leave it out"
+    for short in (measure("c", "x_s", [], reason=NO_TIME), measure("c", "x_s", [1.0, 1.0], reason=fewer(2, 9))):
+        (late,), _ = not_answered([short], "more rounds")
+        assert late.hint == "give a longer --time-budget, or leave it out"
+    (few,), _ = not_answered([measure("c", "x_s", [1.0, 1.0])], "more rounds")
+    assert few.hint == "more rounds"
     assert not_answered([calm], "x") == ((), ExitCode.OK)
     findings, code = not_answered([one, two], "x")
     assert code is ExitCode.NO_RESULT
