@@ -88,10 +88,11 @@ def require_device(results: Sequence[BenchResult], device_type: str) -> None:
             )
 
 
-def require_pages(results: Sequence[BenchResult], geometry: KVGeometry, layout: str) -> None:
+def require_pages(results: Sequence[BenchResult], geometry: KVGeometry, layout: str, backend: str = "auto") -> None:
     """Refuse results of other pages or another layout: a transfer costs by its chunks, a prefill by its model. Pure.
 
-    bench pool moves no pages and fits all. Raises UsageError with both.
+    So are transfers between host and device by another copy backend than the one that is asked for (`auto`: any). bench pool moves no
+    pages and fits all. Raises UsageError with both.
     """
     asked = _Pages(geometry.name, geometry.page_tokens, geometry.page_bytes, geometry.dtype, layout)
     for result in results:
@@ -103,6 +104,16 @@ def require_pages(results: Sequence[BenchResult], geometry: KVGeometry, layout: 
                 why="what a transfer or a prefill costs depends on the pages, their layout and the model",
                 hint=f"hicachectl bench {result.kind} --geometry {geometry.name} --page-tokens {geometry.page_tokens} --layout {layout}, "
                 "or the file of these pages",
+            )
+        copied_by, costs = _backend_of(result), result.costs
+        moved = costs.host_read is not None or costs.host_write is not None
+        if moved and backend != "auto" and copied_by is not None and copied_by != backend:
+            raise UsageError(
+                f"measured with copy backend {copied_by}; asked for is {backend}",
+                where=result.path,
+                why="what a transfer between host and device costs is decided by how it is copied",
+                hint=f"hicachectl bench {result.kind} --backend {backend} -o json --output-file {result.kind}-{backend}.json, or "
+                f"--backend {copied_by}",
             )
 
 
@@ -206,8 +217,14 @@ def _pages_of(result: BenchResult) -> _Pages | None:
 
 def _backend(result: BenchResult) -> str:
     """Say which copy backend moved them, where one did."""
+    name = _backend_of(result)
+    return "" if name is None else f" by copy backend {name}"
+
+
+def _backend_of(result: BenchResult) -> str | None:
+    """The copy backend that moved them, None where none did."""
     name = _copied(result.data).get("backend") if result.kind == "copy" else result.data.get("backend")
-    return f" by copy backend {name}" if isinstance(name, str) else ""
+    return name if isinstance(name, str) else None
 
 
 def _copied(data: Mapping[str, Any]) -> Mapping[str, Any]:

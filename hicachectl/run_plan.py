@@ -82,7 +82,7 @@ def plan_run(run: RunConfig, *, tuned_weights: str | None = None, must_fit: bool
     """
     geometry = preset(run.geometry, run.page_tokens, run.dtype)
     measured = read_costs(run.costs)
-    require_pages(measured, geometry, run.layout)
+    require_pages(measured, geometry, run.layout, run.backend)
     layout, backend = Layout.parse(run.layout), None if run.backend == "auto" else Backend.parse(run.backend)
     device = pick_device(run.device)
     require_usable(device.name)

@@ -67,6 +67,29 @@ def test_costs_of_other_pages_are_refused_with_both(kind: str, others: dict[str,
     assert caught.value.where == "x.json"
 
 
+@pytest.mark.parametrize("kind", ["copy", "model"])
+def test_copies_by_another_backend_than_asked_for_are_refused_with_both(kind: str) -> None:
+    written("x.json", kind, READ, **pages_of(kind, "qwen3-8b", 16))
+    for fits in ("auto", "cpu"):
+        require_pages(read_costs("x.json"), QWEN, "page_first_direct", fits)
+    with pytest.raises(UsageError) as caught:
+        require_pages(read_costs("x.json"), QWEN, "page_first_direct", "torch")
+    assert caught.value.what == "measured with copy backend cpu; asked for is torch"
+    assert caught.value.where == "x.json"
+    assert f"bench {kind} --backend torch" in str(caught.value.hint)
+    written("x.json", kind, Costs(storage_read=LineCost(1e-3, 1e-9, 4)), **pages_of(kind, "qwen3-8b", 16))
+    require_pages(read_costs("x.json"), QWEN, "page_first_direct", "torch")  # storage is read by none
+
+
+def test_a_run_with_a_backend_refuses_the_costs_of_another() -> None:
+    written("x.json", "model", READ, **TINY)
+    words = ("run", "--geometry", "tiny-4k", "--page-tokens", "512", "--device", "cpu", "--costs", "x.json", "--check")
+    assert call(*words).code == 0
+    ran = call(*words, "--backend", "torch")
+    assert ran.code == 2
+    assert "measured with copy backend cpu; asked for is torch" in ran.err
+
+
 HERE, THERE = FileSystem("ext4", "/", "/dev/vda"), FileSystem("xfs", "/var/cache", "/dev/nvme0n1p1")
 STORED = Costs(storage_read=LineCost(1e-3, 1e-9, 4))
 
