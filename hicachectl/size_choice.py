@@ -96,7 +96,7 @@ def last_good(prediction: Prediction, climbed: Climbed) -> int:
 def origin_words(prediction: Prediction, climbed: Climbed, journal_id: str) -> str:
     """Say where the size in the configuration comes from: measured only where a pool of it was made and held. Pure."""
     pages, bound = last_good(prediction, climbed), prediction.choice.bound.value
-    if any(step.pages == pages and step.holds for step in climbed.steps):
+    if any(step.pages == pages and step.holds for step in climbed.steps) and (pages or not prediction.choice.grows):
         why = bound if pages == prediction.choice.host_pages else f"the last good step, {climbed.ended.value}"
         return f"measured, tune size {journal_id}: bound by {why}"
     if pages != prediction.choice.host_pages:

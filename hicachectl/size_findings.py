@@ -60,9 +60,12 @@ def size_findings(prediction: Prediction, climbed: Climbed) -> list[Diagnostic]:
             )
         else:
             continue
+        full = step.trial is not None and "storage_full" in step.trial.failures
         hint = (
             "free memory or give a smaller --max-bytes"
             if step.trial is None
+            else "free room on the disk of --l3-path, or give a smaller --l3"
+            if full
             else "look at failures and dropped pages of that step"
         )
         found.append(Diagnostic("HC-SIZE-STEP", Severity.WARN, text, subject="steps", hint=hint))

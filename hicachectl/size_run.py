@@ -63,6 +63,8 @@ class Sizing:
         wanted = effective.run.model_copy(update={"host_slots": 0, "storage_path": None})
         self.plan: RunPlan = plan_run(wanted, must_fit=steps != NO_STEPS)
         self.base = self.plan.replay
+        for oddity in self.plan.info.warnings:
+            cli.note(f"trace: {oddity}")
         require_shareable(self.base.geometry, shared=shared)
         require_ranks(self.base.geometry, ranks)
         self.storage_pages = storage_pages_of(l3, self.base.geometry.page_bytes)
@@ -234,7 +236,7 @@ class Sizing:
 
         trials = [step.trial for step in climbed.steps if step.trial is not None]
         traffic = Traffic(
-            prediction.n_requests, prediction.input_tokens, prediction.page_input_tokens, prediction.span_s
+            prediction.n_requests, prediction.input_tokens, prediction.whole_page_tokens, prediction.span_s
         )
         of_pool = pool_costs(trials, traffic.span_s, again)
         measured, why = costs_of(trials, self.base, traffic, of_pool)

@@ -138,6 +138,13 @@ def test_numbers_past_all_use_are_refused_and_are_no_fault_of_the_program(flags:
     assert flags[0] in ran.err
 
 
+def test_times_that_go_back_are_told(tmp_path: Path) -> None:
+    lines = [mooncake_line([n], at) + "\n" for n, at in enumerate((0, 9000, 1000))]
+    (tmp_path / "back.jsonl").write_text("".join(lines))
+    ran = run("--trace", "back.jsonl", "--steps", "none")
+    assert (ran.code, "trace: 1 requests are earlier than the one before" in ran.err) == (0, True)
+
+
 def test_one_request_tells_no_reuse_and_says_that_it_cannot_tell(tmp_path: Path) -> None:
     (tmp_path / "one.jsonl").write_text(mooncake_line([1, 2, 3]) + "\n")
     ran = run("--trace", "one.jsonl")

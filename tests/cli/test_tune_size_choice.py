@@ -19,7 +19,7 @@ from hicachectl.bench_data import LineCost, RecomputeLine
 from hicachectl.data_digest import with_digest
 from hicachectl.errors import HostError
 from hicachectl.runtime.memory.host_pool import map_pool
-from hicachectl.size_choice import last_good, settle
+from hicachectl.size_choice import last_good, origin_words, settle
 from hicachectl.tuning.sizing.economics import Costs
 from hicachectl.tuning.sizing.prediction import Prediction
 from hicachectl.tuning.sizing.step_rules import Ended
@@ -79,6 +79,12 @@ def test_the_largest_size_that_held_is_written_where_the_steps_ended_early(
     steps: tuple[Step, ...], ended: Ended, written: int
 ) -> None:
     assert last_good(predicted(240), Climbed(steps, ended)) == written
+
+
+def test_l1_alone_is_no_size_that_was_measured_where_no_pool_held() -> None:
+    words = origin_words(predicted(240), Climbed((step(0), step(120, holds=False)), Ended.FAILED), "s-1")
+    assert words == "tune size s-1: no step held, a step failed"
+    assert origin_words(predicted(0), Climbed((step(0),), Ended.CONFIRMED), "s-1").startswith("measured, ")
 
 
 def predicted(chosen: int) -> Prediction:
@@ -281,11 +287,15 @@ def test_the_configuration_calls_a_size_measured_only_where_a_pool_of_it_was_mad
 def test_failed_copies_and_dropped_pages_make_a_step_differ_and_are_named() -> None:
     from hicachectl.size_findings import size_findings
 
-    for changed, named in (({"failures": {"io": 3}}, "failed: 3 io"), ({"dropped_pages": 7}, "dropped 7 pages")):
+    for changed, named, hint in (
+        ({"failures": {"io": 3}}, "failed: 3 io", "look at"),
+        ({"failures": {"storage_full": 1}}, "failed: 1 storage_full", "free room on the disk of --l3-path"),
+        ({"dropped_pages": 7}, "dropped 7 pages", "look at"),
+    ):
         broken = replace(step(240), trial=made_trial(240, **changed))
         assert not broken.holds
         found = size_findings(predicted(240), Climbed((step(0), step(120), broken), Ended.UNSTABLE))
         assert named in found[0].message
-        assert found[0].code == "HC-SIZE-STEP"
+        assert (found[0].code, hint in str(found[0].hint)) == ("HC-SIZE-STEP", True)
     small = replace(step(240), trial=made_trial(240, dropped_pages=7), exact=False, assumption="they overlap in part")
     assert small.holds

@@ -156,7 +156,7 @@ def test_traffic_that_drifts_twice_has_no_answer() -> None:
     ran = piped(HEADER + trace_text([*chats(300), *shorter, *once]), "--window", "300")
     assert ran.returncode == 9, ran.stderr
     data = data_of(ran.stdout)
-    assert data["ended"] == "measured hits are not the predicted ones"
+    assert data["ended"] == "a step is not as predicted"
     assert (data["live"]["drift"]["requests"], data["live"]["steps"][-1]["verdict"]) == (300, "traffic drifted")
     assert kinds().count("drift") == 1
 

@@ -23,17 +23,17 @@ LIVES_H = 24.0
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Requests and input tokens of the window, over the seconds they span; `page_tokens` are those in whole pages, which alone can hit."""
+    """Requests and input tokens of the window, over the seconds they span; `whole_page_tokens` are those in whole pages, which alone can hit."""
 
     n_requests: int
     input_tokens: int
-    page_tokens: int
+    whole_page_tokens: int
     span_s: float
 
     @property
     def tokens_per_h(self) -> float:
         """Tokens in whole pages an hour: what a hit rate of whole pages is a share of. Pure."""
-        return self.page_tokens / self.span_s * 3600
+        return self.whole_page_tokens / self.span_s * 3600
 
 
 def costs_of(

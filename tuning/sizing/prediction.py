@@ -60,7 +60,7 @@ class Prediction:
     window_sha256: str
 
     @property
-    def page_input_tokens(self) -> int:
+    def whole_page_tokens(self) -> int:
         """The input tokens in whole pages: what can be hit. Pure."""
         return self.curve.total * self.page_tokens
 

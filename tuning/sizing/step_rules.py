@@ -24,7 +24,8 @@ class Ended(str, Enum):
     NO_STEPS = "nothing to try"
     TIME = "time budget"
     FAILED = "a step failed"
-    UNSTABLE = "measured hits are not the predicted ones"
+    UNSTABLE = "a step is not as predicted"
+    """Its hits, its copies, or the memory it got."""
 
 
 DONE = (Ended.CONFIRMED, Ended.NET_CONFIRMED, Ended.NOT_CONFIRMED, Ended.NO_ROOM)

@@ -17,7 +17,7 @@ from hicachectl.tuning.sizing.measured_costs import Traffic
 from hicachectl.tuning.sizing.pool_costs import pool_costs
 
 QWEN = preset("qwen3-8b", 64)
-TRAFFIC = Traffic(n_requests=10, input_tokens=80_000, page_tokens=75_000, span_s=60.0)
+TRAFFIC = Traffic(n_requests=10, input_tokens=80_000, whole_page_tokens=75_000, span_s=60.0)
 NO_POOL, A_POOL = pool_costs([], 60.0), pool_costs([made_trial(1024)], 60.0)
 MEASURED = Costs(3e-5, 9e-6, 0.5, 4_800_000, 24.0, storage_restore_s=2e-5)
 HOST = LinearCost(0.04, 1 / 20e9)

@@ -23,7 +23,7 @@ BASE = ReplayConfig(
     GEOMETRY, CacheConfig(), Layout.PAGE_FIRST_DIRECT, Backend.CPU, None, 0, CostModel(RecomputeCost(0.01, 28.4e-6, 0.0)),
     compute=ComputeSource(GEOMETRY, "made up"),
 )  # fmt: skip
-TRAFFIC = Traffic(n_requests=100, input_tokens=1_000_000, page_tokens=1_000_000, span_s=3600.0)
+TRAFFIC = Traffic(n_requests=100, input_tokens=1_000_000, whole_page_tokens=1_000_000, span_s=3600.0)
 
 
 def found(*trials: Trial, base: ReplayConfig = BASE, traffic: Traffic = TRAFFIC) -> tuple[Costs | None, str | None]:
