@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -206,7 +207,7 @@ def _curve_findings(data: dict[str, Any]) -> list[Diagnostic]:
 def _written(cli: Context, path: str, made: Trace, source: str, out: Path, force: bool) -> None:
     from hicachectl.runtime.replay.trace1 import write_trace
 
-    if out.exists() and not force:
+    if os.path.exists(out) and not force:
         raise UsageError(
             "there is a file already", where=str(out), why="OUT names it", hint="--force replaces it, or name another"
         )

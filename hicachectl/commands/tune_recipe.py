@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
@@ -384,7 +385,7 @@ def new(
             why="a recipe never replaces another one",
             hint=f"hicachectl tune recipe new vendor-{recipe_id}",
         )
-    if cli.output.file is not None and cli.output.file.exists() and not force:
+    if cli.output.file is not None and os.path.exists(cli.output.file) and not force:
         raise UsageError(
             "is there already",
             where=str(cli.output.file),

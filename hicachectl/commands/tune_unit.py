@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sys
@@ -123,7 +124,7 @@ def _warnings(session: Session, plan: Plan, plan_file: str, program: Sequence[st
 def _write(folder: Path, files: Sequence[BootFile]) -> tuple[Path, ...]:
     """Write each file by its last name. Changes the folder. Raises UsageError for one that is there, before any is written."""
     paths = tuple(folder / file.path.rpartition("/")[2] for file in files)
-    there = [path for path in paths if path.exists()]
+    there = [path for path in paths if os.path.exists(path)]
     if there:
         raise UsageError(
             "is there already", where=str(there[0]), why="--output-dir replaces no file", hint="give an empty folder"

@@ -60,7 +60,7 @@ def write_html(report: ReplayReport, path: str | Path, origins: Origins = Origin
 def require_writable(path: str | Path) -> None:
     """Check before a long replay that `write_html` can write there; leaves nothing behind. Raises UsageError."""
     path = Path(path)
-    if path.is_dir():
+    if os.path.isdir(path):
         raise _not_written(path, IsADirectoryError(None, "Is a directory"))
     temporary = _temporary(path)
     try:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from cli_runner import QUIET, call, command_line
 from fakes.fake import ENDINGS
+from small_traces import conversations, write_trace
 
 from hicachectl import errors
 from hicachectl.errors import HicacheError, UsageError
@@ -104,6 +105,24 @@ def test_a_file_that_this_user_may_not_read_is_no_fault_of_the_command_line(
         pytest.skip("this interpreter cannot be run by another user")
     assert "does not parse" not in ran.stderr
     assert re.search(r"next: (let this user read it|sudo )", ran.stderr), ran.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("run", "--check", "--report", "NAME"), ("trace", "convert", "t.jsonl", "NAME"),
+        ("tune", "size", "--trace", "t.jsonl", "--steps", "none", "--l3", "infinite", "--l3-path", "NAME"),
+        ("tune", "recipe", "new", "vendor-mine", "--output-file", "NAME"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_name_that_cannot_be_looked_at_is_no_fault_of_the_program(
+    line: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_trace(Path("t.jsonl"), conversations(2, 2))
+    ran = call(*("a" * 300 if word == "NAME" else word for word in line))
+    assert (ran.code, "HC-BUG" in ran.err) == (2, False), ran.err
 
 
 def test_a_misspelt_device_names_the_nearest() -> None:
