@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hicachectl.context import Context
 from hicachectl.size_asked import asked_of, check_found, name_run, refuse_other
 from hicachectl.size_pages import sizes_of, storage_pages_of
-from hicachectl.size_tiers import is_exclusive, require_ranks, require_shareable, storage_folder_of
+from hicachectl.size_tiers import is_exclusive, storage_folder_of
 
 if TYPE_CHECKING:
     from hicachectl.config import Effective
@@ -65,8 +65,6 @@ class Sizing:
         self.base = self.plan.replay
         for oddity in self.plan.info.warnings:
             cli.note(f"trace: {oddity}")
-        require_shareable(self.base.geometry, shared=shared)
-        require_ranks(self.base.geometry, ranks)
         self.storage_pages = storage_pages_of(l3, self.base.geometry.page_bytes)
         self.storage_folder = storage_folder_of(l3_path, l3)
         self.root = cli.host_root()

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from hicachectl.envelope import plain
 from hicachectl.errors import UsageError
+from hicachectl.size_pages import sizes_of, storage_pages_of
+from hicachectl.units import parse_size
 
 if TYPE_CHECKING:
+    from hicachectl.config_models import RunConfig
     from hicachectl.runtime.geometry import KVGeometry
     from hicachectl.tuning.sizing.economics import Costs
     from hicachectl.tuning.sizing.prediction import Prediction
@@ -21,8 +24,7 @@ __all__ = [
     "choice_tiers",
     "curve_rows",
     "is_exclusive",
-    "require_ranks",
-    "require_shareable",
+    "require_asked",
     "row_reasons",
     "step_storage",
     "storage_folder_of",
@@ -46,7 +48,25 @@ def is_exclusive(text: str) -> bool:
     return text == "exclusive"
 
 
-def require_shareable(geometry: KVGeometry, *, shared: bool) -> None:
+def require_asked(
+    run: RunConfig, *, ranks: int, shared: bool, l2: str, l3: str | None, steps: str, max_bytes: str | None
+) -> None:
+    """Check ranks, tiers, steps and limit before a trace is read or a window collected for them. Pure. Raises UsageError."""
+    from hicachectl.runtime.geometry import preset
+    from hicachectl.size_run import NO_STEPS
+
+    geometry = preset(run.geometry, run.page_tokens, run.dtype)
+    _require_shareable(geometry, shared=shared)
+    _require_ranks(geometry, ranks)
+    is_exclusive(l2)
+    storage_pages_of(l3, geometry.page_bytes)
+    if steps not in ("auto", NO_STEPS):
+        sizes_of(steps, geometry.page_bytes)
+    if max_bytes is not None:
+        parse_size(max_bytes, where="--max-bytes")
+
+
+def _require_shareable(geometry: KVGeometry, *, shared: bool) -> None:
     """Check --shared. Pure. Raises UsageError where the ranks hold different bytes."""
     from hicachectl.runtime.geometry import KVKind
 
@@ -57,7 +77,7 @@ def require_shareable(geometry: KVGeometry, *, shared: bool) -> None:
         )  # fmt: skip
 
 
-def require_ranks(geometry: KVGeometry, ranks: int) -> None:
+def _require_ranks(geometry: KVGeometry, ranks: int) -> None:
     """Check --ranks. Pure. Raises UsageError where the KV heads cannot be shared out evenly."""
     heads = geometry.n_kv_heads
     if heads is not None and heads % ranks and ranks % heads:
@@ -73,7 +93,7 @@ def storage_folder_of(path: Path | None, l3: str | None) -> Path | None:
         return None
     if l3 is None:
         raise UsageError("a folder for a storage tier without its size", where="--l3-path", hint="give --l3 too")
-    if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
+    if not os.path.isdir(path) or not os.access(path, os.W_OK | os.X_OK):
         raise UsageError(
             "no folder this user can write",
             where=f"--l3-path {path}",

@@ -100,6 +100,7 @@ def size(
     from hicachectl.size_live import LiveSizing
     from hicachectl.size_outputs import require_outputs, require_seconds
     from hicachectl.size_run import NO_STEPS, Sizing
+    from hicachectl.size_tiers import require_asked
     from hicachectl.size_window import collect_window, refuse_with_live
     from hicachectl.tuning.sizing.left_storage import clear_left
     from hicachectl.tuning.sizing.stages import AGAIN
@@ -134,6 +135,7 @@ def size(
         },
         {"--trace": effective.run.trace if live is None else live, **costs_named},
     )
+    require_asked(effective.run, ranks=ranks, shared=shared, l2=l2, l3=l3, steps=steps, max_bytes=max_bytes)
     verified = _host_as_tuned(cli, anyway=anyway)
     state = _state(cli, state_dir)
     run: Sizing

@@ -335,6 +335,17 @@ def test_bad_input_is_named_with_its_line_and_leaves_the_window_so_far() -> None
 
 @pytest.mark.parametrize(
     "argv",
+    [("--geometry", "qwen3-8b", "--ranks", "3"), ("--shared",), ("--l2", "both"), ("--l3", "0"), ("--steps", "0"), ("--max-bytes", "lots")],
+)  # fmt: skip
+def test_what_cannot_be_sized_is_refused_before_a_window_is_collected_for_it(argv: tuple[str, ...]) -> None:
+    ran = piped(HEADER + trace_text(chats(20)), *argv)
+    wrong = [word for word in argv if word.startswith("--")][-1]
+    assert (ran.returncode, wrong in ran.stderr) == (2, True), ran.stderr
+    assert not Path("state").exists()
+
+
+@pytest.mark.parametrize(
+    "argv",
     [("--live", "missing.log"), ("--live", "x", "--trace", "y"), ("--live", "x", "--limit", "3"), ("--window", "3"),
      ("--live", "x", "--window", "soon"), ("--replay-endpoint", "tcp://h:1"), ("--live", "x", "--resume")],
 )  # fmt: skip
