@@ -124,6 +124,15 @@ def test_a_storage_read_of_another_disk_or_of_the_page_cache_is_warned_of_with_b
     assert told(unknown, warm=False) == []  # nothing unread is different
 
 
+def test_a_storage_tier_in_memory_is_read_from_memory_and_no_disk_is_asked_for() -> None:
+    memory, kind = FileSystem("tmpfs", "/dev/shm", "tmpfs"), "store"
+    for system, n in ((memory, 0), (HERE, 1)):
+        written("l3.json", kind, STORED, **measured_in(kind, system, warm=True))
+        found = storage_warnings(read_costs("l3.json"), Path("/dev/shm/pages"), file_system_of=lambda folder: memory)
+        assert len(found) == n
+        assert not any("one from the disk takes longer" in one.message for one in found)
+
+
 @pytest.mark.parametrize("command", [("run", "--check", "--storage-path", "l3"), ("tune", "size", "--steps", "none")])
 def test_a_command_tells_of_a_storage_read_from_the_page_cache(command: tuple[str, ...]) -> None:
     write_trace(Path("t.jsonl"), conversations(20, 4))
