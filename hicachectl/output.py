@@ -211,15 +211,21 @@ def _isatty(stream: TextIO) -> bool:
 
 
 def is_special(path: Path) -> bool:
-    """Whether a path is a device or a pipe, such as /dev/null: it is written to, and never replaced. Looks at it."""
-    return path.exists() and not path.is_file() and not path.is_dir()
+    """Whether a path is a device, a pipe or a process's open file, such as /dev/null or /dev/stdout: written to, never replaced. Looks at it."""
+    return os.path.exists(path) and not os.path.isdir(path) and (not os.path.isfile(path) or _is_open_file(path))
+
+
+def _is_open_file(path: Path) -> bool:
+    """Whether a path names a descriptor: /dev/stdout, or a link below /proc. To replace it would take it from everybody, or fail."""
+    folder = os.path.realpath(path.parent)
+    return folder == "/dev" or folder.startswith("/proc/")
 
 
 def _replace_file(path: Path, text: str, *, mode: int | None) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         if is_special(path):
-            with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+            with open(path, "a", encoding="utf-8", errors="backslashreplace") as file:  # an open file keeps what it has
                 file.write(text)
             return
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666 if mode is None else mode)

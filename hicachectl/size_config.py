@@ -42,14 +42,14 @@ def config_text(settings: Sequence[Setting], changed: dict[str, tuple[object, st
 
 def refuse_existing(path: Path, *, force: bool) -> None:
     """Check before the long work that the file may be written. Raises UsageError."""
-    if path.exists() and not force:
+    if os.path.exists(path) and not force:
         raise UsageError(
             "there is a configuration already",
             where=str(path),
             why="the size found is written there",
             hint="--write FILE names another one, --force replaces it",
         )
-    if not path.absolute().parent.is_dir():
+    if not os.path.isdir(path.absolute().parent):
         raise UsageError(f"there is no folder {path.parent}", where=str(path), why="--write names a file in it")
 
 

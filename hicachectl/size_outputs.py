@@ -28,11 +28,11 @@ def require_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, str
 
 
 def _require_writable(flag: str, path: Path) -> None:
-    if path.exists() and not path.is_file():
-        kind = "a folder" if path.is_dir() else "no regular file"
-        raise UsageError(f"{path} is {kind}", where=flag, why="a file is written there", hint=f"{flag} FILE")
     probe = path.with_name(f".{path.name}.{os.getpid()}.probe")
     try:
+        if path.exists() and not path.is_file():
+            kind = "a folder" if path.is_dir() else "no regular file"
+            raise UsageError(f"{path} is {kind}", where=flag, why="a file is written there", hint=f"{flag} FILE")
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         probe.unlink()
     except OSError as error:

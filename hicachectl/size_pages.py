@@ -49,10 +49,13 @@ def sizes_of(text: str, page_bytes: int) -> tuple[int, ...]:
 
 def _pages(text: str, page_bytes: int, where: str) -> int:
     """Pages as a number of them, or as a size with its unit."""
-    if text.isascii() and text.isdigit() and len(text.lstrip("0")) <= len(str(_MOST_PAGES)):
-        pages = int(text)
+    is_count = text.isascii() and text.isdigit()
+    if is_count and len(text.lstrip("0")) > len(str(_MOST_PAGES)):
+        pages = _MOST_PAGES + 1  # int() takes no text of any length
     else:
-        pages = parse_size(text, where=where) // page_bytes
+        pages = int(text.lstrip("0") or "0") if is_count else parse_size(text, where=where) // page_bytes
     if pages > _MOST_PAGES:
-        raise UsageError(f"{text!r} is more than {_MOST_PAGES} pages", where=where, hint="give what a host can hold")
+        raise UsageError(
+            f"{text[:20]!r} is more than {_MOST_PAGES} pages", where=where, hint="give what a host can hold"
+        )
     return pages

@@ -27,8 +27,8 @@ GapOption = Annotated[
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace OUT where it is there already.")]
 LONG_FILE_BYTES = 8 << 20
-_MOST_DIGITS = 16
 """A smaller file, packed as hard as the recorded ones, holds fewer references than are sampled."""
+_MOST_DIGITS = 16
 
 
 class DefinitionName(str, Enum):

@@ -188,9 +188,10 @@ def size(
     )  # fmt: skip
     data, facts = size_data(found)
     findings = size_findings(found.prediction, climbed)
-    findings += storage_warnings(
-        read_costs(run.effective.run.costs), run.storage_folder or storage_folder(run.effective.run)
-    )
+    if run.storage_pages != 0:
+        findings += storage_warnings(
+            read_costs(run.effective.run.costs), run.storage_folder or storage_folder(run.effective.run)
+        )
     if isinstance(run, LiveSizing):
         from hicachectl.live_data import live_data, live_findings
 

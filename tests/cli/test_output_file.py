@@ -69,6 +69,14 @@ def test_a_failed_document_replaces_no_good_one() -> None:
     assert "kept run.json as it was" in ran.err
 
 
+def test_an_open_file_of_the_process_such_as_dev_stdout_is_added_to_and_never_replaced() -> None:
+    with open("all.out", "w") as file:
+        assert call("version", "-o", "json", "--output-file", f"/dev/fd/{file.fileno()}").code == 0
+        assert call("version", "-o", "json", "--output-file", f"/dev/fd/{file.fileno()}", "--replace").code == 0
+        assert os.fstat(file.fileno()).st_nlink == 1
+    assert Path("all.out").read_text().count("hicachectl.version/1") == 2
+
+
 def test_a_file_system_that_is_read_only_is_told_in_three_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     real_open, real_unlink = os.open, os.unlink
 

@@ -130,7 +130,13 @@ def test_steps_that_cannot_prove_an_exclusive_size_say_so_and_not_to_try_them_ag
 
 @pytest.mark.parametrize(
     "flags",
-    [("--steps", "9" * 5000), ("--l3", "9" * 23), ("--l3", "9" * 5000), ("--max-bytes", "9" * 400 + ".5GiB")],
+    [
+        ("--steps", "9" * 5000),
+        ("--l3", "9" * 17),
+        ("--l3", "9" * 23),
+        ("--l3", "9" * 5000),
+        ("--max-bytes", "9" * 400 + ".5GiB"),
+    ],
 )
 def test_numbers_past_all_use_are_refused_and_are_no_fault_of_the_program(flags: tuple[str, str]) -> None:
     ran = run("--trace", "chats.jsonl", *flags)

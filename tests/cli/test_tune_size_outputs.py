@@ -19,6 +19,7 @@ ASKED = ("--trace", "chats.jsonl", "--steps", "none")
         ("--report", "chats.jsonl"), ("--write", "chats.jsonl", "--force"), ("--write", "a.html", "--report", "./a.html"),
         ("--write", "folder", "--force"), ("--report", "folder"), ("--report", "/proc/x.html"), ("--write", "/proc/x.yaml"),
         ("--write", "/dev/null", "--force"), ("--report", "nowhere/a.html"), ("--output-file", "nowhere/a.json"), ("--schema", "tune-size/9"),
+        ("--output-file", "a" * 300), ("--report", "a" * 300), ("--write", "a" * 300),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_meant_is_refused_and_nothing_is_lost(tmp_path: Path, flags: tuple[str, ...]) -> None:
