@@ -35,7 +35,9 @@ __all__ = [
     "fewer",
     "measure",
     "missing_costs",
+    "no_costs_note",
     "not_answered",
+    "remedy_for_costs",
     "spread_of",
 ]
 
@@ -50,6 +52,7 @@ NO_TIME = "no time was left for it"
 BUDGET_USED = "the time budget is used up"
 _FEWER = "no time was left for more"
 _LONGER = "give a longer --time-budget, or leave it out"
+_SEE_TO = "see to what the reasons name, then measure again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,12 +232,16 @@ def not_answered(
 
 def _remedy(missing: Sequence[Measure]) -> str:
     """What to do where nothing was measured: more rounds would end the same way. Pure."""
-    return _LONGER if all(map(_is_late, missing)) else "see to what the reasons name, then measure again"
+    return _LONGER if all(map(_is_late, missing)) else _SEE_TO
 
 
 def _is_late(one: Measure) -> bool:
     """Whether it is for want of time that there are too few samples. Pure."""
-    return len(one.samples) < LEAST_SAMPLES and (one.reason or "").endswith((NO_TIME, BUDGET_USED, _FEWER))
+    return _no_time_for(len(one.samples), one.reason)
+
+
+def _no_time_for(n_samples: int, reason: str | None) -> bool:
+    return n_samples < LEAST_SAMPLES and (reason or "").endswith((NO_TIME, BUDGET_USED, _FEWER))
 
 
 def bench_result(
@@ -286,7 +293,15 @@ def no_costs_note(data: Mapping[str, Any], path: object) -> str | None:
     if not whys or any(cost is not None for cost in data["costs"].values()):
         return None
     more = f" (and {len(whys) - 1} more reasons: data.facts)" if len(whys) > 1 else ""
-    return f"{path} holds no cost, so --costs will refuse it: {whys[0]}{more}; measure again with more --rounds on a quiet machine"
+    return f"{path} holds no cost, so --costs will refuse it: {whys[0]}{more}; {remedy_for_costs(data)}"
+
+
+def remedy_for_costs(data: Mapping[str, Any]) -> str:
+    """What to do about costs that a result lacks: more rounds help against noise alone, not where time or sizes were too few. Pure."""
+    if any(_no_time_for(len(one["samples"]), one.get("reason")) for one in data["measures"]):
+        return _LONGER
+    noisy = any(why.endswith("as an answer") for why in missing_costs(data).values())
+    return "measure again with more --rounds on a quiet machine" if noisy else _SEE_TO
 
 
 _NOT_MEASURED = "does not measure it"

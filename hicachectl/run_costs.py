@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
-from hicachectl.bench_data import Costs, missing_costs
+from hicachectl.bench_data import Costs, missing_costs, remedy_for_costs
 from hicachectl.bench_results import BenchResult, priors_of, read_bench
 from hicachectl.config import Effective, OriginKind
 from hicachectl.envelope import Diagnostic, Severity
@@ -50,7 +50,9 @@ def read_costs(names: str | None) -> tuple[BenchResult, ...]:
     for result in results:
         if result.costs == Costs():
             why = "; ".join(dict.fromkeys(missing_costs(result.data).values()))
-            again = f"measure again with more --rounds on a quiet machine: hicachectl bench {result.kind} -o json --output-file {result.path}"
+            again = (
+                f"{remedy_for_costs(result.data)}: hicachectl bench {result.kind} -o json --output-file {result.path}"
+            )
             raise UsageError(
                 "no cost was measured in this file", where=result.path, why=why or f"bench {result.kind} measures none, or got no answer for any",
                 hint=again if why else "name a file of bench model, store, copy or pool",
@@ -146,7 +148,7 @@ def storage_warnings(
     is_warm = (
         share > _COLD_SHARE if isinstance(share, (int, float)) else _copied(place).get("storage_read") == "read warm"
     )
-    if is_warm:
+    if is_warm and not here.in_memory:
         told.append("its storage read is of files that stayed in the page cache: one from the disk takes longer")
     hint = f"hicachectl bench {result.kind} --path {folder or 'DIR'} -o json --output-file {result.kind}-l3.json, on the disk of the storage tier"
     return tuple(Diagnostic("HC-COSTS-L3", Severity.WARN, text, subject=result.path, hint=hint) for text in told)

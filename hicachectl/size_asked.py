@@ -29,8 +29,8 @@ _SAID_OTHERWISE = {
 
 
 def asked_of(run: Sizing, prediction: Prediction) -> dict[str, Any]:
-    """Return what a sizing asks, as its record holds it: every option that its answer hangs on, and what it found itself. Reads the files of --costs."""
-    from hicachectl.run_costs import read_costs, sizing_costs
+    """Return what a sizing asks, as its record holds it: every option that its answer hangs on, and what it found itself. Pure."""
+    from hicachectl.run_costs import sizing_costs
 
     base, settings, info, choice = run.base, run.effective.run, run.plan.info, prediction.choice
     return {
@@ -43,7 +43,7 @@ def asked_of(run: Sizing, prediction: Prediction) -> dict[str, Any]:
         "rule": choice.rule.value, "reason": choice.reason, "concurrency": run.concurrency, "exclusive": run.exclusive,
         "storage_pages": run.storage_pages, "steps_text": run.steps_text, "max_bytes": run.max_bytes, "ranks": run.ranks,
         "shared": run.shared, "session_gap_s": settings.session_gap_s, "compute": settings.compute.model_dump(mode="json"),
-        "costs": asdict(sizing_costs(read_costs(settings.costs))), "window_sha256": prediction.window_sha256,
+        "costs": asdict(sizing_costs(run.bench_results)), "window_sha256": prediction.window_sha256,
         "storage_folder": None if run.storage_folder is None else str(run.storage_folder),
         "settings": {key: value for key, value in settings.model_dump(mode="json").items() if key not in _SAID_OTHERWISE},
     }  # fmt: skip

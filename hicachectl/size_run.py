@@ -51,6 +51,7 @@ class Sizing:
         self, cli: Context, effective: Effective, max_bytes: str | None, steps: str, points: float, concurrency: int, ranks: int, shared: bool,
         *, l2: str = "inclusive", l3: str | None = None, l3_path: Path | None = None,
     ) -> None:  # fmt: skip
+        from hicachectl.run_costs import read_costs
         from hicachectl.run_plan import plan_run
         from hicachectl.runtime.keytable import table_bytes
         from hicachectl.runtime.transfer.device import device_type
@@ -63,6 +64,7 @@ class Sizing:
         wanted = effective.run.model_copy(update={"host_slots": 0, "storage_path": None})
         self.plan: RunPlan = plan_run(wanted, must_fit=steps != NO_STEPS)
         self.base = self.plan.replay
+        self.bench_results = read_costs(wanted.costs)  # held: the files may be others when the steps end, hours later
         for oddity in self.plan.info.warnings:
             cli.note(f"trace: {oddity}")
         self.storage_pages = storage_pages_of(l3, self.base.geometry.page_bytes)
@@ -227,7 +229,7 @@ class Sizing:
         self, prediction: Prediction, climbed: Climbed, again: Trial | str
     ) -> tuple[PoolCosts, Costs | None, str | None]:
         """What a GiB of pool and a restore cost in the steps, and why the costs are not known where they are not."""
-        from hicachectl.run_costs import read_costs, sizing_costs
+        from hicachectl.run_costs import sizing_costs
         from hicachectl.tuning.sizing.given_costs import with_given
         from hicachectl.tuning.sizing.measured_costs import Traffic, costs_of
         from hicachectl.tuning.sizing.pool_costs import pool_costs
@@ -238,8 +240,7 @@ class Sizing:
         )
         of_pool = pool_costs(trials, traffic.span_s, again)
         measured, why = costs_of(trials, self.base, traffic, of_pool)
-        given = sizing_costs(read_costs(self.effective.run.costs))
-        measured, why = with_given(given, measured, why, self.base, traffic, of_pool)
+        measured, why = with_given(sizing_costs(self.bench_results), measured, why, self.base, traffic, of_pool)
         return of_pool, measured, why
 
     def policies(self, prediction: Prediction) -> list[Any]:

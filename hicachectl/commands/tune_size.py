@@ -180,7 +180,7 @@ def size(
 
     from hicachectl.disk_room import storage_folder
     from hicachectl.render.tune_size import draw_size
-    from hicachectl.run_costs import read_costs, storage_warnings
+    from hicachectl.run_costs import storage_warnings
     from hicachectl.size_data import SizeFound, size_data
 
     found = SizeFound(
@@ -191,9 +191,7 @@ def size(
     data, facts = size_data(found)
     findings = size_findings(found.prediction, climbed)
     if run.storage_pages != 0:
-        findings += storage_warnings(
-            read_costs(run.effective.run.costs), run.storage_folder or storage_folder(run.effective.run)
-        )
+        findings += storage_warnings(run.bench_results, run.storage_folder or storage_folder(run.effective.run))
     if isinstance(run, LiveSizing):
         from hicachectl.live_data import live_data, live_findings
 

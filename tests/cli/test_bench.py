@@ -360,6 +360,34 @@ def test_a_file_without_a_cost_is_told_as_it_is_written(tmp_path: Path) -> None:
     assert str(no_costs_note(none, "f")).startswith("f holds no cost, so --costs will refuse it: noise")
 
 
+def test_more_rounds_are_the_remedy_of_a_file_without_a_cost_against_noise_alone() -> None:
+    data = bench_document("copy")["data"]
+    for why, samples, reason, remedy in (
+        (
+            "a, load_s: 50 % is the most that counts as an answer",
+            [1.0, 2.0, 9.0],
+            None,
+            "measure again with more --rounds on",
+        ),
+        (
+            "transfers of one size only: no line through them",
+            [1.0] * 3,
+            None,
+            "see to what the reasons name, then measure",
+        ),
+        (
+            "a, load_s: 3 are the fewest that count as an answer",
+            [1.0] * 2,
+            fewer(2, 9),
+            "give a longer --time-budget, or",
+        ),
+        ("no time was left to fit it", [], NO_TIME, "give a longer --time-budget, or"),
+    ):
+        data["facts"]["/costs/host_read"] = {"reason": why}
+        data["measures"] = [plain(measure("a", "load_s", samples, reason=reason))]
+        assert f"{why}; {remedy}" in str(no_costs_note(data, "f"))
+
+
 def test_noise_is_a_finding_and_only_all_of_it_is_no_result() -> None:
     calm, wild = measure("a", "x_s", [1.0, 1.1, 1.2]), measure("b", "x_s", [1.0, 2.0, 9.0])
     one, two = measure("d", "x_s", [1.0]), measure("e", "x_s", [1.0, 1.0])

@@ -94,13 +94,22 @@ def test_a_file_that_cannot_be_used_ends_the_command_before_it_begins(command: s
         assert name in ran.err
 
 
-def test_a_file_without_a_cost_says_to_measure_again_and_one_of_no_costs_to_name_another() -> None:
+@pytest.mark.parametrize(
+    ("why", "next_step"),
+    [
+        ("a, load_s: 50 % is the most that counts as an answer", "measure again with more --rounds on a quiet machine"),
+        ("transfers of one size only: no line through them", "see to what the reasons name, then measure again"),
+    ],
+)
+def test_a_file_without_a_cost_says_how_to_measure_again_and_one_of_no_costs_to_name_another(
+    why: str, next_step: str
+) -> None:
     document = bench_document("copy")
-    document["data"]["facts"]["/costs/host_read"] = {"reason": "noise"}
+    document["data"]["facts"]["/costs/host_read"] = {"reason": why}
     Path("copy.json").write_text(json.dumps(document | {"data": with_digest(document["data"])}))
     err = call("run", "--costs", "copy.json").err
-    assert "why: noise" in err
-    assert "next: measure again with more --rounds on a quiet machine: hicachectl bench copy " in " ".join(err.split())
+    assert f"why: {why}" in err
+    assert f"next: {next_step}: hicachectl bench copy " in " ".join(err.split())
     write_result("link.json", "link", Costs())
     assert "next: name a file of bench model, store, copy or pool" in call("run", "--costs", "link.json").err
 
