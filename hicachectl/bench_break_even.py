@@ -19,6 +19,8 @@ __all__ = ["is_made_up", "judged", "slope_is_open", "two_models", "why_no_curve"
 
 _MADE_UP = "tiny-"
 """Geometry presets that no model has."""
+_LEAST_GROWTH = 0.01
+"""Of the longest prefill: less between it and the shortest is no growth, however well the few lengths fit (our choice)."""
 
 
 def is_made_up(geometry_name: str) -> bool:
@@ -48,13 +50,17 @@ def slope_is_open(fit: Fit) -> bool:
 
 
 def why_no_curve(recompute: Fit) -> str | None:
-    """Say why times of prefills give no cost of a token: they do not grow, or lie far off every curve. None where they do, or were given. Pure."""
-    if not recompute.n_samples:
+    """Say why times of prefills give no cost of a token: they do not grow beyond their noise, or lie far off every curve. None where they do, or were given. Pure."""
+    first, last = recompute.from_tokens, recompute.to_tokens
+    if first is None or last is None:
         return None
-    if recompute.b_s <= 0 and recompute.c_s <= 0:
-        return "prefills do not take longer with more tokens (b and c are 0): longer lengths, or columns that are not swapped, would tell"
-    if recompute.residual is not None and recompute.residual > NOISY_SPREAD:
-        return f"prefills lie {100 * recompute.residual:.0f} % off their curve, {100 * NOISY_SPREAD:.0f} % is the most that counts as an answer"
+    off, longest_s = recompute.residual or 0.0, recompute.seconds(last)
+    growth = 1.0 - recompute.seconds(first) / longest_s
+    if off > NOISY_SPREAD and growth > _LEAST_GROWTH:
+        return f"prefills lie {100 * off:.0f} % off their curve, {100 * NOISY_SPREAD:.0f} % is the most that counts as an answer"
+    if growth <= max(off, _LEAST_GROWTH):
+        told = f"prefills of {last} tokens take no longer than those of {first}, within their noise"
+        return f"{told}: longer lengths, or columns that are not swapped, would tell"
     return None
 
 

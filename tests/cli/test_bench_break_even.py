@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from hicachectl.bench_break_even import judged, slope_is_open, two_models
+from hicachectl.bench_break_even import judged, slope_is_open, two_models, why_no_curve
 from hicachectl.bench_model_data import Model, Prefill, Tier, model_costs, model_measures, model_of
 from hicachectl.errors import UsageError
 from hicachectl.render.bench_model import even_words
@@ -94,7 +94,9 @@ def test_never_is_not_claimed_where_some_refits_break_even() -> None:
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        ((0.3, 0.2, 0.1, 0.05), "prefills do not take longer with more tokens (b and c are 0)"),
+        ((0.3, 0.2, 0.1, 0.05), "prefills of 4000 tokens take no longer than those of 1000"),
+        ((0.1, 0.1002, 0.0999, 0.1003, 0.1001), "prefills of 5000 tokens take no longer than those of 1000"),
+        ((0.1, 0.13, 0.08, 0.12, 0.09, 0.14), "prefills of 6000 tokens take no longer than those of 1000"),
         ((0.1, 9.0, 0.2, 8.0, 0.4), "off their curve, 50 % is the most that counts as an answer"),
     ],
 )
@@ -110,6 +112,13 @@ def test_times_that_no_prefill_has_are_no_cost_and_no_break_even(seconds: tuple[
     assert tier.break_even is not None
     assert (tier.break_even.verdict, tier.saved) == (Verdict.OPEN, ())
     assert words in tier.break_even.reason
+
+
+def test_times_that_grow_clearly_or_were_given_are_a_curve() -> None:
+    for seconds in ((0.020, 0.021, 0.0205, 0.030, 0.060, 0.12), (0.1, 0.12, 0.15), (0.1, 0.11, 0.115, 0.125)):
+        times = [Timing(1000 * (i + 1), s) for i, s in enumerate(seconds)]
+        assert why_no_curve(fit(times, QUADRATIC)) is None
+    assert why_no_curve(Fit.given(0.1, 0.0, 0.0, "given")) is None
 
 
 def test_the_refits_of_restores_and_prefills_are_dealt_apart() -> None:
