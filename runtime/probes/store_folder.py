@@ -6,7 +6,8 @@ PARENT/                     there before, or made and removed again if it is emp
     hicache1-.../abc/KEY_... .page   known by their names: removed
     whatever else           of others: stays, with the folders above it, and is told
 
-A killed process leaves the folder, and the kernel drops its lock: `clear_left` removes such folders.
+A killed process leaves the folder, and the kernel drops its lock: `clear_left` removes such folders. Not every mount that
+several hosts share tells the others of a lock, so the marker names its host, and what another host left stays.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ __all__ = ["MARKER", "PREFIX", "RUN_PREFIX", "StoreFolder", "clear_left"]
 
 PREFIX, RUN_PREFIX = "hicachectl-bench-", "hicachectl-l3-"
 MARKER = ".hicachectl-bench"
+_MOST_BYTES = 4096
 _OBJECT = re.compile(r"[0-9a-f]{64}.*\.page", re.DOTALL)
 _FOLDER = re.compile(r"hicache1-[0-9a-f]{32}|[0-9a-f]{3}|round")
 
@@ -118,6 +120,11 @@ def _cleared(folder: Path) -> str | None:
             marker = os.fstat(lock)
             if not marker.st_size or not marker.st_nlink:  # its process is about to lock it, or has just removed it
                 return None
+            host = _other_host(os.pread(lock, _MOST_BYTES, 0))
+            if host is not None:
+                return (
+                    f"left {folder} alone: it was made on {host}, and only there it is known whether its process ended"
+                )
             left = list(_clear(folder))
             (folder / MARKER).unlink()
             if left:
@@ -142,7 +149,7 @@ def _marked(folder: Path) -> int:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
-            os.write(fd, f"{os.getpid()}\n".encode())
+            os.write(fd, f"{os.getpid()} {_boot()} {os.uname().nodename}\n".encode())
         except BaseException:
             os.close(fd)
             raise
@@ -151,6 +158,22 @@ def _marked(folder: Path) -> int:
         folder.rmdir()
         raise
     return fd
+
+
+def _boot() -> str:
+    """The id of this boot, the same in every container of a host; a dash where it cannot be read."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip() or "-"
+    except OSError:
+        return "-"
+
+
+def _other_host(marker: bytes) -> str | None:
+    """The host that a marker names, where that is another one: neither this boot nor this name. None also where it names none."""
+    words = marker.decode(errors="replace").split()
+    if len(words) != 3 or words[1] == _boot() or words[2] == os.uname().nodename:
+        return None
+    return words[2]
 
 
 def _clear(folder: Path) -> Iterator[str]:

@@ -53,7 +53,9 @@ def test_a_file_of_others_in_it_stays_and_is_told_once(tmp_path: Path, left: Pat
 def test_the_folder_of_a_living_process_stays(tmp_path: Path) -> None:
     with StoreFolder(tmp_path) as folder:
         assert clear_left(tmp_path) == ()
-        assert (folder.path / MARKER).read_text() == f"{os.getpid()}\n"
+        pid, boot, host = (folder.path / MARKER).read_text().split()
+        assert (pid, host) == (str(os.getpid()), os.uname().nodename)
+        assert boot == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert folder.left == ()
     assert list(tmp_path.iterdir()) == []
 
@@ -65,6 +67,19 @@ def test_a_folder_whose_marker_is_missing_or_not_locked_yet_stays(tmp_path: Path
     (new / MARKER).touch()
     assert clear_left(tmp_path) == ()
     assert sorted(tmp_path.rglob("*")) == [bare, new, new / MARKER]
+
+
+def test_what_another_host_left_on_a_shared_disk_stays_and_is_told(tmp_path: Path, left: Path) -> None:
+    pid, boot, host = (left / MARKER).read_text().split()
+    before = sorted(tmp_path.rglob("*"))
+    (left / MARKER).write_text(f"{pid} another-boot kv-7\n")
+    (said,) = clear_left(tmp_path)
+    assert f"left {left} alone: it was made on kv-7" in said
+    assert sorted(tmp_path.rglob("*")) == before
+    for ours in (f"{pid} {boot} a-container", f"{pid} another-boot {host}", pid):
+        (left / MARKER).write_text(f"{ours}\n")
+        assert clear_left(tmp_path) == (f"removed {left}, which a killed measurement left",)
+        (left / "round").mkdir(parents=True)
 
 
 def test_neither_a_folder_of_another_user_nor_a_link_is_followed(
