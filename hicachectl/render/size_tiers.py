@@ -69,7 +69,7 @@ def pool_words(data: dict[str, Any]) -> str:
     )
     if data["tiers"]["l2"] == "exclusive":
         inclusive = pool["pages"] + data["tiers"]["device_pages_free"]
-        size = format_bytes(inclusive * data["page_bytes"])
+        size = format_bytes(inclusive * pool["host_bytes"] // pool["pages"])
         text += f"; an engine whose L2 holds what L1 holds too needs {format_count(inclusive)} pages, {size}, to hit as much"
     return text
 

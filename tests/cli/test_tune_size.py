@@ -12,6 +12,8 @@ from size_calls import run, size
 from small_traces import conversations, mooncake_line, write_trace
 from tune_desk import THP, Desk, document
 
+from hicachectl.units import format_bytes
+
 pytestmark = pytest.mark.usefixtures("chats_folder")
 
 
@@ -118,6 +120,23 @@ def test_exclusive_tiers_need_a_smaller_pool_and_its_steps_claim_no_equality() -
     assert rows[180]["to_ceiling"] == pytest.approx(0.0)
     assert data["steps"][1]["measured_hit_rate"] < rows[180]["hit_rate"]
     assert run("--trace", "chats.jsonl", "--l2", "both", "--force").code == 2
+
+
+@pytest.mark.parametrize(
+    ("geometry", "ranks", "copies"), [("qwen3-235b-a22b", 4, 1), ("qwen3-235b-a22b", 8, 2), ("mla-78", 2, 2)]
+)
+def test_the_inclusive_pool_that_hits_as_much_has_the_bytes_of_all_ranks(
+    geometry: str, ranks: int, copies: int
+) -> None:
+    words = [
+        "tune", "size", "--trace", "chats.jsonl", "--geometry", geometry, "--ranks", str(ranks), "--l2", "exclusive", "--steps", "none",
+        "--device-slots", "60", "--max-bytes", "1TiB", "--state-dir", "state", "--progress", "none",
+    ]  # fmt: skip
+    data = call(*words, "-o", "json").json["data"]
+    pages = data["pool"]["pages"] + data["tiers"]["device_pages_free"]
+    told = " ".join(call(*words).out.split())
+    assert data["pool"]["host_bytes"] == copies * data["pool"]["pages"] * data["page_bytes"]
+    assert f"needs {pages} pages, {format_bytes(copies * pages * data['page_bytes'])}, to hit as much" in told
 
 
 def test_steps_that_cannot_prove_an_exclusive_size_say_so_and_not_to_try_them_again() -> None:
