@@ -153,10 +153,12 @@ def _storage_folder(cli: Context, plan: RunPlan) -> Iterator[RunPlan]:
     for said in clear_left(parent):
         cli.note(said)
     folder = StoreFolder(parent, prefix=RUN_PREFIX, flag="--storage-path")
-    with folder:
-        yield replace(plan, replay=replace(plan.replay, storage_path=folder.path))
-    for said in folder.left:
-        cli.note(f"left in the temporary storage folder: {said}")
+    try:
+        with folder:
+            yield replace(plan, replay=replace(plan.replay, storage_path=folder.path))
+    finally:
+        for said in folder.left:
+            cli.note(f"left in the temporary storage folder: {said}")
 
 
 def _replay(cli: Context, effective: Effective, plan: RunPlan, command_line: str) -> None:

@@ -55,7 +55,7 @@ class StoreFolder:
         except OSError as error:
             self._remove_parents()
             raise StorageError(
-                f"no folder for the measurement can be made: {error.strerror or error}",
+                f"no temporary folder can be made: {error.strerror or error}",
                 fault=fault_of(error),
                 where=str(parent),
                 hint=f"name a folder this user can write with {flag}",
@@ -102,7 +102,7 @@ def clear_left(parent: Path) -> tuple[str, ...]:
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:
-        return (f"whether killed measurements left folders in {parent} is not known: {error.strerror or error}",)
+        return (f"whether killed processes left folders in {parent} is not known: {error.strerror or error}",)
     return tuple(said for path in found if (said := _cleared(Path(path))) is not None)
 
 
@@ -128,15 +128,15 @@ def _cleared(folder: Path) -> str | None:
             left = list(_clear(folder))
             (folder / MARKER).unlink()
             if left:
-                return f"removed the pages in {folder} that a killed measurement left; not removed: {', '.join(left)}"
+                return f"removed the pages in {folder} that a killed process left; not removed: {', '.join(left)}"
             folder.rmdir()
         finally:
             os.close(lock)
     except FileNotFoundError:
         return None
     except OSError as error:
-        return f"{folder}, which a killed measurement left, cannot be removed: {error.strerror or error}"
-    return f"removed {folder}, which a killed measurement left"
+        return f"{folder}, which a killed process left, cannot be removed: {error.strerror or error}"
+    return f"removed {folder}, which a killed process left"
 
 
 def _marked(folder: Path) -> int:
@@ -193,6 +193,6 @@ def _clear(folder: Path) -> Iterator[str]:
                 if not remove_if_abandoned(str(path)):
                     yield f"{path}: a process is writing it"
             elif name != MARKER:
-                yield f"{path}: not written by this measurement"
+                yield f"{path}: not written by the store"
         except OSError as error:
             yield f"{path}: {error.strerror or error}"

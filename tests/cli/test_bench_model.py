@@ -249,5 +249,5 @@ def test_what_a_killed_run_left_is_removed_and_told_by_the_next(tmp_path: Path) 
     assert killed.code == -signal.SIGKILL
     (left,) = tmp_path.iterdir()
     ran = call(*SMALL, "--rounds", "1", "--path", str(tmp_path))
-    assert f"removed {left}, which a killed measurement left" in "".join(ran.err.splitlines())
+    assert f"removed {left}, which a killed process left" in "".join(ran.err.splitlines())
     assert list(tmp_path.iterdir()) == []

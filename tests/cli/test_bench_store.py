@@ -139,7 +139,7 @@ def test_a_folder_that_cannot_be_made_is_named_and_not_ready(tmp_path: Path) -> 
     (tmp_path / "file").write_text("no folder")
     ran = call(*SMALL, "--path", str(tmp_path / "file" / "below"))
     assert ran.code == 10
-    assert "no folder for the measurement can be made" in ran.err
+    assert "no temporary folder can be made" in ran.err
     assert str(tmp_path / "file" / "below") in ran.err
 
 
@@ -166,5 +166,5 @@ def test_what_a_killed_run_left_is_removed_and_told_by_the_next_even_one_that_th
     (left,) = tmp_path.iterdir()
     ran = call(*SMALL[:-4], "--size", "500TiB", "--path", str(tmp_path))
     assert ran.code == 10
-    assert f"removed {left}, which a killed measurement left" in "".join(ran.err.splitlines())
+    assert f"removed {left}, which a killed process left" in "".join(ran.err.splitlines())
     assert list(tmp_path.iterdir()) == []

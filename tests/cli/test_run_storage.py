@@ -168,10 +168,26 @@ def test_what_a_killed_run_left_in_the_temporary_folder_is_removed_and_told_by_t
     at_work = StoreFolder(tmp_path / "tmp", prefix=RUN_PREFIX)
     with at_work:
         ran = call("run", "--limit", "3")
-        assert f"removed {left}, which a killed measurement left" in "".join(ran.err.splitlines())
+        assert f"removed {left}, which a killed process left" in "".join(ran.err.splitlines())
         assert list((tmp_path / "tmp").iterdir()) == [at_work.path]
     assert "removed" not in call("run", "--limit", "3").err
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_file_of_another_in_the_temporary_folder_stays_and_is_told_also_by_a_run_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        (folder,) = (tmp_path / "tmp").glob(f"{RUN_PREFIX}*")
+        (folder / "mine").write_text("of another")
+        raise RuntimeError("in the middle")
+
+    monkeypatch.setattr("hicachectl.commands.run._replay", fail)
+    ran = call("run", "--trace", str(conversation_trace(tmp_path)), *L3[:-1], "auto")
+    (folder,) = (tmp_path / "tmp").glob(f"{RUN_PREFIX}*")
+    said = "".join(ran.err.splitlines())
+    assert (ran.code, (folder / "mine").read_text()) == (1, "of another")
+    assert f"left in the temporary storage folder: {folder}/mine: not written by the store" in said
 
 
 def test_a_temporary_storage_folder_is_gone_after_the_run(tmp_path: Path) -> None:

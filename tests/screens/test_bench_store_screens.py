@@ -55,7 +55,7 @@ def document(*, in_memory: bool) -> dict[str, Any]:
         for op in StoreOp
     ]
     system = FileSystem("tmpfs", "/dev/shm", "tmpfs") if in_memory else FileSystem("xfs", "/data", "/dev/nvme0n1")
-    left = () if in_memory else ("/data/l3/hicachectl-bench-a1b2/notes.txt: not written by this measurement",)
+    left = () if in_memory else ("/data/l3/hicachectl-bench-a1b2/notes.txt: not written by the store",)
     folder = "/dev/shm/hicachectl-bench-a1b2" if in_memory else "/data/l3/hicachectl-bench-a1b2"
     probe = StoreProbe(
         folder, system, PAGE_BYTES, PAGE_BYTES + 4096, N_PAGES, 3, 576, (2.1e-3, 2.0e-3, 2.4e-3), tuple(rows), left

@@ -36,7 +36,7 @@ def left(tmp_path: Path) -> Path:
 
 
 def test_what_a_killed_process_left_is_removed_and_told(tmp_path: Path, left: Path) -> None:
-    assert clear_left(tmp_path) == (f"removed {left}, which a killed measurement left",)
+    assert clear_left(tmp_path) == (f"removed {left}, which a killed process left",)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -44,7 +44,7 @@ def test_a_file_of_others_in_it_stays_and_is_told_once(tmp_path: Path, left: Pat
     mine = left / "round" / "mine.txt"
     mine.write_text("of another")
     assert clear_left(tmp_path) == (
-        f"removed the pages in {left} that a killed measurement left; not removed: {mine}: not written by this measurement",
+        f"removed the pages in {left} that a killed process left; not removed: {mine}: not written by the store",
     )
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine]
     assert clear_left(tmp_path) == ()
@@ -78,7 +78,7 @@ def test_what_another_host_left_on_a_shared_disk_stays_and_is_told(tmp_path: Pat
     assert sorted(tmp_path.rglob("*")) == before
     for ours in (f"{pid} {boot} a-container", f"{pid} another-boot {host}", pid):
         (left / MARKER).write_text(f"{ours}\n")
-        assert clear_left(tmp_path) == (f"removed {left}, which a killed measurement left",)
+        assert clear_left(tmp_path) == (f"removed {left}, which a killed process left",)
         (left / "round").mkdir(parents=True)
 
 
@@ -103,9 +103,9 @@ def test_what_cannot_be_removed_is_told_and_gone_the_next_time(
     with monkeypatch.context() as patched:
         patched.setattr(store_folder, "lock_abandoned", refuses)
         assert clear_left(tmp_path) == (
-            f"{left}, which a killed measurement left, cannot be removed: Read-only file system",
+            f"{left}, which a killed process left, cannot be removed: Read-only file system",
         )
-    assert clear_left(tmp_path) == (f"removed {left}, which a killed measurement left",)
+    assert clear_left(tmp_path) == (f"removed {left}, which a killed process left",)
 
 
 def test_a_parent_that_is_not_there_has_nothing_left_and_one_that_cannot_be_listed_is_told(
@@ -118,7 +118,7 @@ def test_a_parent_that_is_not_there_has_nothing_left_and_one_that_cannot_be_list
 
     monkeypatch.setattr(store_folder.os, "scandir", refuses)
     (said,) = clear_left(tmp_path)
-    assert said == f"whether killed measurements left folders in {tmp_path} is not known: Permission denied"
+    assert said == f"whether killed processes left folders in {tmp_path} is not known: Permission denied"
 
 
 def test_a_folder_that_cannot_be_marked_is_refused_and_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

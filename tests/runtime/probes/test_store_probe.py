@@ -103,7 +103,7 @@ def test_a_file_of_others_in_the_folder_stays_and_is_told(tmp_path: Path) -> Non
     (left,) = found.left
     path = Path(left.partition(": ")[0])
     assert path.read_text() == "of another"
-    assert "not written by this measurement" in left
+    assert "not written by the store" in left
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == [path]
 
 

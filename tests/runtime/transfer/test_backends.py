@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fakes.accelerator_rig import GEOMETRIES as ODD_GEOMETRIES
+from fakes.accelerator_rig import N_SLOTS
 
 from hicachectl.errors import UsageError
 from hicachectl.runtime.geometry import KVGeometry, KVKind
@@ -15,17 +17,8 @@ from hicachectl.runtime.transfer.backends import CopyBackend, Direction, make_ba
 from hicachectl.runtime.transfer.cpu import CpuBackend
 from hicachectl.runtime.transfer.torch_index import TorchIndexBackend
 
-N_SLOTS = 24
 GEOMETRIES = [
-    KVGeometry("gqa", KVKind.GQA, n_layers=3, token_plane_bytes=8, page_tokens=4),
-    KVGeometry("gqa-odd-bytes", KVKind.GQA, n_layers=2, token_plane_bytes=7, page_tokens=3, dtype="fp8"),
-    KVGeometry("mla", KVKind.MLA, n_layers=5, token_plane_bytes=18, page_tokens=2),
-    KVGeometry("mla-one-plane", KVKind.MLA, n_layers=1, token_plane_bytes=2, page_tokens=4),
-    KVGeometry("one-token", KVKind.GQA, n_layers=2, token_plane_bytes=12, page_tokens=1),
-    KVGeometry("int8-prime", KVKind.MLA, n_layers=3, token_plane_bytes=13, page_tokens=11, dtype="int8"),
-    KVGeometry("fp8-e5m2-odd", KVKind.GQA, n_layers=1, token_plane_bytes=5, page_tokens=1, dtype="fp8_e5m2"),
-    KVGeometry("fp16-odd", KVKind.GQA, n_layers=2, token_plane_bytes=6, page_tokens=7, dtype="fp16"),
-    KVGeometry("fp32-odd", KVKind.GQA, n_layers=2, token_plane_bytes=20, page_tokens=5, dtype="fp32"),
+    *ODD_GEOMETRIES,
     KVGeometry("wide", KVKind.GQA, n_layers=1, token_plane_bytes=600, page_tokens=2),
 ]
 
