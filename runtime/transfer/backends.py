@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
@@ -43,8 +42,7 @@ class Direction(Enum):
     __hash__ = object.__hash__  # that of Enum is a Python call in every look-up by direction
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(NamedTuple):
     """What one copy took: calls that started a copy or a kernel, those that bring its slots too, and contiguous pieces moved."""
 
     n_submissions: int
@@ -79,8 +77,7 @@ class CopyBackend(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """A part of a transfer that is submitted as one: pages `[start, end)` of it, in `planes`.
 
     `end_layer` is set on the last step of a layer group: the layers below it are then on their way.

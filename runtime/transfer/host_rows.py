@@ -29,8 +29,9 @@ __all__ = ["Edges", "HostRows", "StagingSteps", "clearly_scattered", "edges_of",
 _PIECES_A_2D_COPY = 12
 # Of so many pages the first few are looked at before all of them: the link is idle meanwhile.
 _MANY_PAGES, _LOOKED_AT = 64, 16
-# Up to so many pieces a call are worked out without numpy (`_move_few`); a step of staging with rows of 1 MiB has 64.
-_FEW_PIECES = 144
+# Up to so many pieces a call are worked out without numpy (`_move_few`) in a transfer of no more pages, and in the first calls
+# of any: what numpy works out once a layer group pays from then on.
+_FEW_PIECES, _FIRST_CALLS = 144, 4
 # The pitch of a 2-D copy is at most this (cudaDeviceProp::memPitch, NVIDIA CUDA Runtime API).
 _MOST_PITCH = 2**31 - 1
 
@@ -118,6 +119,7 @@ class HostRows:
         self.rows_are_pieces = False
         """Whether pages are so scattered that each moves as a piece of its own."""
         self._planes = range(0)
+        self._n_calls = 0
         self._grow(max(n_rows, 1))
 
     def open(self, host_slots: Slots) -> NDArray[np.intp] | None:
@@ -129,6 +131,7 @@ class HostRows:
         if n > self._far.size:
             self._grow(n)
         self._asked, self._widened, self._found_runs, self._planes = host_slots, None, None, range(0)
+        self._n_calls = 0
         scattered = n >= _MANY_PAGES and clearly_scattered(host_slots[:_LOOKED_AT].tolist(), n)
         if scattered or n == 1:
             self.rows_are_pieces = scattered
@@ -169,7 +172,8 @@ class HostRows:
     def _move_pieces(self, planes: range, start: int, end: int, near: int, stream: int, up: bool) -> Submitted:
         """One batched copy, a piece a page. What depends on the planes alone is worked out once a layer group."""
         n, width = end - start, self._width(planes)
-        if n <= _FEW_PIECES:
+        self._n_calls += 1
+        if n <= _FEW_PIECES and (self._n_calls <= _FIRST_CALLS or self._asked.size <= _FEW_PIECES):
             return self._move_few(planes, start, end, near, stream, up)
         if planes != self._planes:
             n_all = self._slots.size
@@ -185,7 +189,7 @@ class HostRows:
         return Submitted(1, n)
 
     def _move_few(self, planes: range, start: int, end: int, near: int, stream: int, up: bool) -> Submitted:
-        """The same by plain numbers: no slower for so few, and after an idle time numpy's first calls take much longer."""
+        """The same by plain numbers: no slower for so few once, and after an idle time numpy's first calls take much longer."""
         n, width = end - start, self._width(planes)
         first = self._base + planes.start * self._plane_step
         far = array("q", [first + slot * self._page_step for slot in self._asked[start:end].tolist()])

@@ -6,10 +6,9 @@ from 0; a pool looks them up in slots.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from threading import get_ident
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -30,8 +29,7 @@ _MOST_PROGRAMS = 2048
 _WARPS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(NamedTuple):
     """One side of a move. `words` is the whole memory as 1-D words; `first`, `page`, `plane`, `token` are in rows.
 
     `slots` None: pages are numbered from 0. Else page i is `slots[first_page + i]`.
