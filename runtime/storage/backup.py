@@ -90,6 +90,7 @@ class StorageBackup:
         self._n_ops = self._n_asked = self._n_ok = self._n_new = self._n_ops_dropped = self._n_pages_dropped = 0
         self._wall_s = self._yielded_s = 0.0
         self._ends = dict.fromkeys((end.value for end in OpEnd), 0)
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hicache-backup", daemon=True)
         self._thread.start()
 
@@ -150,9 +151,15 @@ class StorageBackup:
         with self._lock:
             self._closed = True
             self._queue.put(None)
-        join_storage_thread(self._thread, timeout_s)
+        join_storage_thread(self._thread, self._ended, timeout_s)
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        finally:
+            self._ended.set()
+
+    def _serve(self) -> None:
         while (op := self._queue.get()) is not None:
             if isinstance(op, TouchOp):
                 self._touch(op)

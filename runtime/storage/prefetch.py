@@ -119,6 +119,7 @@ class Prefetcher:
         self._n_ops = self._n_asked = self._n_ok = 0
         self._wall_s = 0.0
         self._ends = dict.fromkeys((end.value for end in OpEnd), 0)
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hicache-prefetch", daemon=True)
         self._thread.start()
 
@@ -157,9 +158,15 @@ class Prefetcher:
         with self._lock:
             self._closed = True
             self._queue.put(None)
-        join_storage_thread(self._thread, timeout_s)
+        join_storage_thread(self._thread, self._ended, timeout_s)
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        finally:
+            self._ended.set()
+
+    def _serve(self) -> None:
         while (op := self._queue.get()) is not None:
             with self._lock:  # submit() is over, well or interrupted
                 self._n_ops += 1

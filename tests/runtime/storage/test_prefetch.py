@@ -12,6 +12,7 @@ from types import CodeType, FrameType
 import numpy as np
 import pytest
 from fake_storage import HeldStorage
+from fakes.interrupted import Interrupted
 from storage_samples import Open, buffers, key_of, keys_of, page_of, pages_of
 
 from hicachectl.errors import InvariantBroken, StorageError
@@ -216,6 +217,16 @@ def test_close_says_so_when_storage_never_comes_back(storage: HeldStorage) -> No
     assert not op.done, "its buffers are still being filled"
     storage.permits.release()
     prefetcher.close(30)
+
+
+def test_ctrl_c_in_close_comes_through_behind_the_read_that_is_under_way(storage: HeldStorage) -> None:
+    prefetcher = Prefetcher(storage)
+    prefetcher._ended = Interrupted(2, storage.permits.release)
+    op = prefetcher.submit(keys_of([0]), buffers(1))
+    assert storage.entered.acquire(timeout=30)
+    with pytest.raises(KeyboardInterrupt):
+        prefetcher.close()
+    assert op.done
 
 
 def test_batches_are_bounded_in_bytes_and_hold_one_page_at_least(storage: HeldStorage) -> None:

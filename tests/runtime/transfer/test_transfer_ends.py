@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from fakes.cuda_runtime import FakeCuda
+from fakes.interrupted import Interrupted
 
 from hicachectl.errors import CapacityError, InvariantBroken, Vanished
 from hicachectl.runtime.geometry import KVGeometry, KVKind
@@ -282,6 +283,20 @@ def test_a_wait_that_is_interrupted_anywhere_leaves_an_end_that_the_submission_t
         if nth not in reached:
             break
     assert nth > 20
+
+
+def test_ctrl_c_in_close_comes_through_behind_the_copy_that_is_under_way() -> None:
+    gate = Gate()
+    with engine_of(lambda: Scripted(hold=gate.hold)) as engine:
+        engine._ended[Direction.LOAD] = Interrupted(2, gate.opened.set)
+        running, queued = engine.load(some(1), some(1)), engine.load(some(2), some(2))
+        assert gate.asleep.wait(LONG_S)
+        with pytest.raises(KeyboardInterrupt):
+            engine.close()
+        assert running.ok
+        assert isinstance(queued.error, InvariantBroken)
+        assert all(ended.is_set() for ended in engine._ended.values())
+        assert engine.state is EngineState.CLOSED
 
 
 def test_a_submission_thread_that_cannot_begin_ends_every_transfer_with_the_reason() -> None:
