@@ -16,9 +16,6 @@ Made by `python benchmarks/tables.py` from the JSON files in this folder, which 
 `make bench`; a limit is kept when the median is at or below it, one with >= when it is at or above. The virtual machine without an
 accelerator had two processors and ran other work now and then (the load average says how much), so runs differ; bench_replay has
 given 363 to 714 requests a second there.
-
-In bench_copy the rows of products beside a load or a backup are older than the stream of its own on which the transfer beside them is
-asked for since: most of it stood behind the products, so they tell how far such times differ by themselves.
 """
 
 

@@ -24,14 +24,14 @@ _SOURCE = "docs/facts.md#h200-pools"
 # Seconds a GiB on one H200 host (a virtual machine with one NUMA node), lowest and highest of all runs, by private or shared
 # memory and by whether it came in huge pages: docs/facts.md#h200-pools.
 _S_PER_GIB: dict[tuple[str, bool, bool], tuple[float, float]] = {
-    ("populate_s", False, False): (0.050, 0.39),
-    ("populate_s", False, True): (0.029, 0.21),
-    ("populate_s", True, False): (0.218, 0.50),
-    ("populate_s", True, True): (0.033, 0.16),
-    ("register_s", False, False): (0.043, 0.065),
-    ("register_s", False, True): (0.021, 0.036),
-    ("register_s", True, False): (0.042, 0.069),
-    ("register_s", True, True): (0.023, 0.031),
+    ("populate_s", False, False): (0.044, 0.39),
+    ("populate_s", False, True): (0.027, 0.21),
+    ("populate_s", True, False): (0.215, 0.58),
+    ("populate_s", True, True): (0.032, 0.20),
+    ("register_s", False, False): (0.033, 0.065),
+    ("register_s", False, True): (0.020, 0.036),
+    ("register_s", True, False): (0.034, 0.069),
+    ("register_s", True, True): (0.020, 0.031),
 }
 _LEAST_RANGE_BYTES = GIB
 """Below this what a call costs is not small beside what a byte costs, and the ranges of that host are no measure (our choice)."""
@@ -39,7 +39,7 @@ _LEAST_COST_BYTES = 256 * MIB
 """Below this seconds a GiB are those of the calls (our choice)."""
 _COLD = "cold_total_s"
 _UNREGISTER_S_PER_GIB = (0.015, 0.021)
-_TIMES_TORCH = {False: (1.6, 4.0), True: (2.2, 8.3)}
+_TIMES_TORCH = {False: (0.6, 4.1), True: (1.8, 8.3)}
 _HUGE = 0.5
 """From this share on a case is compared with those in huge pages."""
 

@@ -159,8 +159,8 @@ def test_steps_that_something_waits_for_have_the_more_programs() -> None:
     ("direction", "groups", "n_pages", "wanted"),
     [
         (Direction.LOAD, [4], 9, [(0, 9)]),
-        (Direction.LOAD, [4], 20, [(0, 8), (8, 8), (16, 4)]),  # 8 MiB at the end, what is before it in equal parts
-        (Direction.LOAD, [2, 2], 20, [(0, 10), (10, 10), (0, 12), (12, 8)]),  # of the last layers alone
+        (Direction.LOAD, [4], 20, [(0, 6), (6, 6), (12, 8)]),  # 16 MiB at the end, what is before it in equal parts
+        (Direction.LOAD, [2, 2], 20, [(0, 10), (10, 10), (0, 4), (4, 16)]),  # of the last layers alone
         (Direction.BACKUP, [4], 9, [(0, 9)]),
         (Direction.BACKUP, [4], 20, [(0, 8), (8, 6), (14, 6)]),  # 16 MiB at the beginning
     ],
