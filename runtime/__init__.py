@@ -29,7 +29,6 @@ READING_ORDER: tuple[str, ...] = (
     "layout",
     "transfer",
     "storage",
-    "thread_ends",
     "counters",
     "departures",
     "events",

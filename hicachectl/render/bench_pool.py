@@ -60,7 +60,7 @@ def _draw_make(screen: Screen, data: dict[str, Any]) -> None:
         return
     threads = "1 thread fills" if make["threads"] == 1 else f"{make['threads']} threads fill"
     screen.paragraph(
-        "  make     ",
+        f"  {marked(data, make['case'], 'make'):<9}",
         f"cold {number(make['cold_s_per_gib'])} s a GiB, warm (made and given back right before) {number(make['warm_s_per_gib'])}: "
         f"anonymous, huge pages, {threads} it, {'registered' if make['registered'] else 'not registered'}",
     )

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 
 from hicachectl.errors import StorageError
+from hicachectl.held_signals import held_signals
 from hicachectl.runtime.storage.file_format import TEMP_PREFIX, fault_of, lock_abandoned, remove_if_abandoned
 
 __all__ = ["MARKER", "PREFIX", "RUN_PREFIX", "StoreFolder", "clear_left"]
@@ -67,15 +68,17 @@ class StoreFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.left = tuple(self.clear())
-        try:
-            (self.path / MARKER).unlink(missing_ok=True)
-            self.path.rmdir()
-        except OSError as refused:
-            self.left += (f"{self.path}: {refused.strerror or refused}",) if not self.left else ()
-        finally:
-            os.close(self._lock)
-        self._remove_parents()
+        with held_signals() as hold:  # Ctrl-C comes through behind it
+            hold()
+            self.left = tuple(self.clear())
+            try:
+                (self.path / MARKER).unlink(missing_ok=True)
+                self.path.rmdir()
+            except OSError as refused:
+                self.left += (f"{self.path}: {refused.strerror or refused}",) if not self.left else ()
+            finally:
+                os.close(self._lock)
+            self._remove_parents()
 
     def clear(self) -> list[str]:
         """Remove the objects and folders of the store from the folder, and return what is left: paths, with the reason."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 
 from hicachectl.errors import InvariantBroken
+from hicachectl.held_signals import held_signals
 from hicachectl.runtime.storage.base import PageBytes, StorageBackend, check_pages
 from hicachectl.runtime.storage.gate import LoadGate
 from hicachectl.runtime.storage.operation import LONGEST_CLOSE_S, OpEnd, StorageOp, join_storage_thread
@@ -90,7 +91,6 @@ class StorageBackup:
         self._n_ops = self._n_asked = self._n_ok = self._n_new = self._n_ops_dropped = self._n_pages_dropped = 0
         self._wall_s = self._yielded_s = 0.0
         self._ends = dict.fromkeys((end.value for end in OpEnd), 0)
-        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hicache-backup", daemon=True)
         self._thread.start()
 
@@ -148,18 +148,14 @@ class StorageBackup:
         Wait for the ops to keep what is queued. Raises StorageError when storage has not come back from a write after
         `timeout_s`.
         """
-        with self._lock:
-            self._closed = True
-            self._queue.put(None)
-        join_storage_thread(self._thread, self._ended, timeout_s)
+        with held_signals() as hold:  # Ctrl-C comes through behind the thread: until then it uses its caller's pages
+            hold()
+            with self._lock:
+                self._closed = True
+                self._queue.put(None)
+            join_storage_thread(self._thread, timeout_s)
 
     def _run(self) -> None:
-        try:
-            self._serve()
-        finally:
-            self._ended.set()
-
-    def _serve(self) -> None:
         while (op := self._queue.get()) is not None:
             if isinstance(op, TouchOp):
                 self._touch(op)

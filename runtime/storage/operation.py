@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from enum import Enum
 
 from hicachectl.errors import StorageError, StorageFault
-from hicachectl.runtime.thread_ends import wait_through
 
 __all__ = ["LONGEST_CLOSE_S", "OpEnd", "StorageOp", "join_storage_thread"]
 
@@ -56,16 +55,13 @@ class StorageOp:
         self._done.set()
 
 
-def join_storage_thread(thread: threading.Thread, ended: threading.Event, timeout_s: float) -> None:
-    """Wait for a storage thread to end; it sets `ended` last. Raises StorageError when it is still inside storage after `timeout_s`.
-
-    What is raised into the wait (Ctrl-C) is raised at its end: until then the thread reads or writes its caller's pages.
-    """
-    if not wait_through((ended,), timeout_s=timeout_s):
+def join_storage_thread(thread: threading.Thread, timeout_s: float) -> None:
+    """Wait for a storage thread to end. Raises StorageError when it is still inside storage after `timeout_s`."""
+    thread.join(timeout_s)
+    if thread.is_alive():
         raise StorageError(
             f"storage has not come back from a call for {timeout_s:g} s",
             fault=StorageFault.TRANSIENT,
             where=f"thread {thread.name}",
             hint="look at the storage folder: a network mount that hangs stops every read of it",
         )
-    thread.join()

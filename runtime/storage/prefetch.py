@@ -22,6 +22,7 @@ from enum import Enum
 from queue import SimpleQueue
 
 from hicachectl.errors import InvariantBroken
+from hicachectl.held_signals import held_signals
 from hicachectl.runtime.storage.base import LazyPages, PageBytes, StorageBackend, check_pages, read_into
 from hicachectl.runtime.storage.gate import LoadGate
 from hicachectl.runtime.storage.operation import LONGEST_CLOSE_S, OpEnd, StorageOp, join_storage_thread
@@ -119,7 +120,6 @@ class Prefetcher:
         self._n_ops = self._n_asked = self._n_ok = 0
         self._wall_s = 0.0
         self._ends = dict.fromkeys((end.value for end in OpEnd), 0)
-        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hicache-prefetch", daemon=True)
         self._thread.start()
 
@@ -155,18 +155,14 @@ class Prefetcher:
         Raises StorageError when storage has not come back from a read after `timeout_s`: the buffers of that read are
         not the caller's then, and never will be.
         """
-        with self._lock:
-            self._closed = True
-            self._queue.put(None)
-        join_storage_thread(self._thread, self._ended, timeout_s)
+        with held_signals() as hold:  # Ctrl-C comes through behind the thread: until then it uses its caller's pages
+            hold()
+            with self._lock:
+                self._closed = True
+                self._queue.put(None)
+            join_storage_thread(self._thread, timeout_s)
 
     def _run(self) -> None:
-        try:
-            self._serve()
-        finally:
-            self._ended.set()
-
-    def _serve(self) -> None:
         while (op := self._queue.get()) is not None:
             with self._lock:  # submit() is over, well or interrupted
                 self._n_ops += 1

@@ -19,17 +19,17 @@ from contextlib import ExitStack
 from enum import Enum
 from functools import partial
 from queue import SimpleQueue
-from threading import Event, Lock, Thread
+from threading import Lock, Thread
 
 import numpy as np
 import torch
 
 from hicachectl.errors import InvariantBroken, UsageError
+from hicachectl.held_signals import held_signals
 from hicachectl.runtime.layout import Backend
 from hicachectl.runtime.memory.device_pool import DevicePool, require_slots
 from hicachectl.runtime.memory.host_pool import HostPool
 from hicachectl.runtime.memory.slots import Slots
-from hicachectl.runtime.thread_ends import wait_through
 from hicachectl.runtime.transfer.backends import CopyBackend, Direction, PipelinedBackend, Work, begin
 from hicachectl.runtime.transfer.device import DeviceOrder, device_error, device_order
 from hicachectl.runtime.transfer.progress import LoadsFirst, Progress
@@ -101,7 +101,6 @@ class TransferEngine:
         }
         self._loads_first = LoadsFirst(clock) if isinstance(backend, PipelinedBackend) else None
         self._state = EngineState.RUNNING
-        self._ended = {direction: Event() for direction in Direction}
         self._gate = Lock()  # nothing is queued behind the end mark
         self._drop_queued = False
         self._prepared: set[Direction] = set()
@@ -146,28 +145,22 @@ class TransferEngine:
         return self._totals[direction].counters()
 
     def close(self, *, finish: bool = True) -> None:
-        """Stop taking transfers, finish what is queued (or end it with an error), and wait for the threads to end.
+        """Stop taking transfers, finish what is queued (or end it with an error), and join the threads.
 
-        May be called twice. The copy in progress is always finished, whatever is raised into the wait for it meanwhile (Ctrl-C):
-        its pages are the caller's to give back only then. What is queued is dropped from then on, and the first of those
-        exceptions is raised at the end.
+        May be called twice. The copy in progress is always finished: its pages are the caller's to give back only then. In the
+        main thread a Ctrl-C that comes meanwhile is raised behind it.
         """
-        with self._gate:
-            if self._state is EngineState.RUNNING:
-                self._state = EngineState.CLOSING
-                self._drop_queued = not finish
-                for queue in self._queues.values():
-                    queue.put(None)
-        try:
-            wait_through(self._ended.values(), self._drop)
+        with held_signals() as hold:
+            hold()
+            with self._gate:
+                if self._state is EngineState.RUNNING:
+                    self._state = EngineState.CLOSING
+                    self._drop_queued = not finish
+                    for queue in self._queues.values():
+                        queue.put(None)
             for thread in self._threads:
                 thread.join()
-        finally:
             self._state = EngineState.CLOSED
-
-    def _drop(self) -> None:
-        """End what is queued with an error."""
-        self._drop_queued = True
 
     def _enqueue(self, direction: Direction, device_slots: Slots, host_slots: Slots) -> Transfer:
         if device_slots.size != host_slots.size:
@@ -193,15 +186,12 @@ class TransferEngine:
 
     def _serve(self, direction: Direction) -> None:
         unusable: Exception | None = None
-        try:
-            with ExitStack() as on_stream:
-                try:
-                    on_stream.enter_context(self._orders[direction].thread())
-                except Exception as failed:  # noqa: BLE001 - a thread's edge: every transfer gets it in `error`
-                    unusable = device_error(failed)
-                self._serve_queue(direction, unusable)
-        finally:
-            self._ended[direction].set()
+        with ExitStack() as on_stream:
+            try:
+                on_stream.enter_context(self._orders[direction].thread())
+            except Exception as failed:  # noqa: BLE001 - a thread's edge: every transfer gets it in `error`
+                unusable = device_error(failed)
+            self._serve_queue(direction, unusable)
 
     def _serve_queue(self, direction: Direction, unusable: Exception | None) -> None:
         """Copy what is queued, or end it with what makes the device unusable, until the engine is closed."""

@@ -27,7 +27,6 @@ READING_ORDER: tuple[str, ...] = (
     "pool_trials",
     "trial",
     "pool_made",
-    "held_signals",
     "trial_storage",
     "left_storage",
     "pool_memory",

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hicachectl.errors import CapacityError, HicacheError, HostError
+from hicachectl.held_signals import held_signals
 from hicachectl.runtime.storage.file import disk_bytes
-from hicachectl.tuning.sizing.held_signals import held_signals
 
 __all__ = ["MARKER", "StorageFolder", "TrialStorage", "remove_folder"]
 

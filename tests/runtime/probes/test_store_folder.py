@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -128,4 +129,17 @@ def test_a_folder_that_cannot_be_marked_is_refused_and_gone(tmp_path: Path, monk
     monkeypatch.setattr(store_folder.fcntl, "flock", refuses)
     with pytest.raises(StorageError, match="No locks available"):
         StoreFolder(tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_while_it_is_removed_comes_through_behind_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clear = store_folder._clear
+
+    def interrupted(folder: Path) -> Iterator[str]:
+        signal.raise_signal(signal.SIGINT)
+        yield from clear(folder)
+
+    monkeypatch.setattr(store_folder, "_clear", interrupted)
+    with pytest.raises(KeyboardInterrupt), StoreFolder(tmp_path / "new") as folder:
+        (folder.path / f"{'0' * 64}.page").write_bytes(b"page")
     assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import os
+import signal
 import sys
 import threading
 import time
@@ -12,7 +14,6 @@ from types import CodeType, FrameType
 import numpy as np
 import pytest
 from fake_storage import HeldStorage
-from fakes.interrupted import Interrupted
 from storage_samples import Open, buffers, key_of, keys_of, page_of, pages_of
 
 from hicachectl.errors import InvariantBroken, StorageError
@@ -221,12 +222,23 @@ def test_close_says_so_when_storage_never_comes_back(storage: HeldStorage) -> No
 
 def test_ctrl_c_in_close_comes_through_behind_the_read_that_is_under_way(storage: HeldStorage) -> None:
     prefetcher = Prefetcher(storage)
-    prefetcher._ended = Interrupted(2, storage.permits.release)
     op = prefetcher.submit(keys_of([0]), buffers(1))
-    assert storage.entered.acquire(timeout=30)
+
+    def twice() -> None:
+        assert storage.entered.acquire(timeout=30)
+        while not prefetcher._closed:
+            time.sleep(0.001)
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+        storage.permits.release()
+
+    user = threading.Thread(target=twice)
+    user.start()
     with pytest.raises(KeyboardInterrupt):
         prefetcher.close()
     assert op.done
+    user.join(30)
 
 
 def test_batches_are_bounded_in_bytes_and_hold_one_page_at_least(storage: HeldStorage) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from fakes.accelerator_rig import GEOMETRIES, N_SLOTS, ON_CUDA, Rig, finish, some
@@ -12,7 +14,9 @@ from hicachectl.runtime.geometry import KVGeometry, KVKind
 from hicachectl.runtime.layout import Backend, Layout
 from hicachectl.runtime.memory.host_pool import slot_boundary_bytes
 from hicachectl.runtime.memory.slots import Slots
-from hicachectl.runtime.transfer.backends import Direction
+from hicachectl.runtime.transfer import strided_lane
+from hicachectl.runtime.transfer.backends import Direction, Submitted
+from hicachectl.runtime.transfer.host_rows import HostRows
 from hicachectl.runtime.transfer.options import StagingOptions
 
 
@@ -159,3 +163,36 @@ def test_no_copy_spans_two_registrations_however_long_the_run(
             on_host[part, 4:20] = on_device.reshape(chunks)[part, 4:20]
         np.testing.assert_array_equal(rig.device.planes_numpy(), on_device)
         np.testing.assert_array_equal(rig.host.layer_view(), on_host)
+
+
+def test_many_scattered_pages_in_many_small_steps_keep_their_bytes_transfer_after_transfer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    few: list[Any] = []
+    by_numbers = HostRows._move_few
+
+    def counted(rows: HostRows, *given: Any) -> Submitted:
+        few.append(given)
+        return by_numbers(rows, *given)
+
+    monkeypatch.setattr(HostRows, "_move_few", counted)
+    monkeypatch.setattr(strided_lane, "_LEAST_PIECE_BYTES", 1)
+    geometry, n_pages = KVGeometry("gqa", KVKind.GQA, n_layers=3, token_plane_bytes=8, page_tokens=4), 150
+    options = StagingOptions(2 * 2 * 20 * geometry.page_bytes, least_group_bytes=0)
+    rig = Rig(geometry, Layout.PAGE_FIRST_DIRECT, options, n_slots=400)
+    rng = np.random.default_rng(1)
+    with rig.engine([1, 2]) as engine:
+        for _ in range(3):
+            host_slots, device_slots = (rng.permutation(400).astype(np.int32) for _ in range(2))
+            on_device, on_host = rig.pages()
+            load = engine.load(host_slots[:n_pages], device_slots[:n_pages])
+            backup = engine.backup(device_slots[n_pages : 2 * n_pages], host_slots[n_pages : 2 * n_pages])
+            finish(load)
+            finish(backup)
+            for i in range(n_pages):
+                on_device[int(device_slots[i])] = on_host[int(host_slots[i])]
+                on_host[int(host_slots[n_pages + i])] = on_device[int(device_slots[n_pages + i])]
+            assert rig.pages() == (on_device, on_host)
+    n_calls = len(rig.cuda.pieces)
+    assert 0 < len(few) <= 3 * 2 * 4  # the first calls of each transfer; the rest is worked out once a layer group
+    assert n_calls > 2 * len(few)
