@@ -29,6 +29,7 @@ READING_ORDER: tuple[str, ...] = (
     "layout",
     "transfer",
     "storage",
+    "threads",
     "counters",
     "departures",
     "events",

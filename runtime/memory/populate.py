@@ -9,13 +9,14 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from hicachectl.linux_calls import MADV_POPULATE_WRITE
 from hicachectl.runtime.memory.numa import narrow_thread
 from hicachectl.runtime.memory.syscalls import MemoryCalls
+from hicachectl.runtime.threads import run_threads
 
 __all__ = ["MOST_THREADS", "Populated", "populate", "threads_for"]
 
@@ -74,20 +75,8 @@ def populate(
             reasons.append(reason)
         work.run()
 
-    threads = [
-        threading.Thread(target=run, args=(nodes[i % len(nodes)] if nodes else None,), name=f"hicache-populate-{i}")
-        for i in range(n_threads)
-    ]
-    started: list[threading.Thread] = []
-    try:
-        for thread in threads:
-            thread.start()
-            started.append(thread)
-        for thread in started:
-            thread.join()
-    finally:
-        work.stop = True
-        _join(started)
+    targets = [partial(run, nodes[i % len(nodes)] if nodes else None) for i in range(n_threads)]
+    run_threads(targets, "hicache-populate", stop=work.end)
     if work.failure is not None:
         raise work.failure
     return work.result(n_threads, "; ".join(sorted(set(reasons))) or None)
@@ -121,6 +110,10 @@ class _Work:
             return may_write
         return True
 
+    def end(self) -> None:
+        """Let every thread end after its slice."""
+        self.stop = True
+
     def run(self) -> None:
         """Take slices until there are none, or one was refused."""
         try:
@@ -151,16 +144,3 @@ class _Work:
 
 def _slice_bytes(huge_bytes: int) -> int:
     return -(-_SLICE_BYTES // huge_bytes) * huge_bytes
-
-
-def _join(threads: Sequence[threading.Thread]) -> None:
-    """Wait for threads even through signals: memory is unmapped next, and they must not touch it then."""
-    interrupted: BaseException | None = None
-    for thread in threads:
-        while thread.is_alive():
-            try:
-                thread.join()
-            except BaseException as error:  # noqa: BLE001 - raised again below
-                interrupted = error
-    if interrupted is not None:
-        raise interrupted

@@ -15,10 +15,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Protocol
 
 from hicachectl.errors import InvariantBroken, UsageError
+from hicachectl.runtime.threads import run_threads
 
 __all__ = ["STEPS_IN_FLIGHT", "Flow", "FlowRate", "rate_in_window", "run_together"]
 
@@ -67,23 +69,14 @@ def run_together(
     if not flows or seconds <= 0:
         raise UsageError(f"a load of {len(flows)} flows for {seconds:g} s", hint="give at least one flow and some time")
     load = _Load(len(flows), seconds)
-    threads = [
-        threading.Thread(target=load.run, args=(number, flow), name=f"hicache-flow-{number}")
-        for number, flow in enumerate(flows)
-    ]
-    started: list[threading.Thread] = []
-    try:
-        for thread in threads:
-            thread.start()
-            started.append(thread)
+
+    def meanwhile() -> None:
         load.steady.wait()
         if not load.errors:
             under_load()
-    except BaseException:
-        load.end()
-        raise
-    finally:
-        _join(started, load)
+
+    targets = [partial(load.run, number, flow) for number, flow in enumerate(flows)]
+    run_threads(targets, "hicache-flow", stop=load.end, meanwhile=meanwhile)
     if load.errors:
         raise load.errors[0]
     start, end = max(times[0] for times in load.times), min(times[-1] for times in load.times)
@@ -160,17 +153,3 @@ class _Load:
     def _failed(self, error: BaseException) -> None:
         self.errors.append(error)
         self.end()
-
-
-def _join(threads: Sequence[threading.Thread], load: _Load) -> None:
-    """Wait for threads even through signals: the memory they copy goes next."""
-    interrupted: BaseException | None = None
-    for thread in threads:
-        while thread.is_alive():
-            try:
-                thread.join()
-            except BaseException as error:  # noqa: BLE001 - raised again below
-                interrupted = error
-                load.end()
-    if interrupted is not None:
-        raise interrupted

@@ -17,6 +17,7 @@ from hicachectl.runtime.probes.store_pages import ProbePages, failure_words, pag
 from hicachectl.runtime.probes.store_rows import Call, StoreCase, StoreOp, StoreRow
 from hicachectl.runtime.storage.base import read_into
 from hicachectl.runtime.storage.file import FileStorage, disk_bytes
+from hicachectl.runtime.threads import run_threads
 
 __all__ = ["StoreRounds"]
 
@@ -142,19 +143,9 @@ class StoreRounds:
                     return
                 calls.append(Call(len(self._keys[part]), took))
 
-        threads = [threading.Thread(target=work, name=f"probe-{i}") for i in range(case.n_threads - 1)]
         began = self._clock()
-        try:
-            for thread in threads:
-                thread.start()
-            work()
-        except BaseException as error:
-            failed.append(error)  # the others end after their call: nothing is written while the folder is removed
-            raise
-        finally:
-            for thread in threads:
-                if thread.ident is not None:
-                    thread.join()
+        # The others end after their call: nothing is written while the folder is removed.
+        run_threads([work] * (case.n_threads - 1), "probe", stop=lambda: failed.append(ProbeStopped()), meanwhile=work)
         wall = self._clock() - began
         if self._stop():
             raise ProbeStopped
