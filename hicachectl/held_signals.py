@@ -13,14 +13,17 @@ __all__ = ["held_signals"]
 
 
 @contextmanager
-def held_signals() -> Iterator[Callable[[], None]]:
+def held_signals(*, at_once: bool = False) -> Iterator[Callable[[], None]]:
     """Give SIGINT, SIGTERM and SIGHUP to their handlers once; hold back those that follow, and all after `hold()`, which is yielded.
 
-    What was held back is handled when the block is left, unless an earlier one ends the work already. A signal that no Python function handles is left
-    alone. Puts the old handlers back. Does nothing outside the main thread.
+    With `at_once` all are held from the start. What was held back is handled in its order when the block is left, up to the first
+    that raises, unless an earlier one ends the work already. A signal that no Python function handles is left alone. Puts the old
+    handlers back, or those that they put in their own place. Does nothing outside the main thread. While signals are held only
+    SIGKILL ends a block that does not end by itself.
     """
     held: list[int] = []
-    holding = raised = False
+    holding, raised = at_once, False
+    before: dict[int, Any] = {}
 
     def hold() -> None:
         nonlocal holding
@@ -28,30 +31,35 @@ def held_signals() -> Iterator[Callable[[], None]]:
 
     def handler(number: int, frame: FrameType | None) -> None:
         nonlocal holding, raised
-        if holding:
+        if holding or not callable(before[number]):
             held.append(number)
             return
         holding = True
         try:
-            old[number](number, frame)
+            before[number](number, frame)
         except BaseException:
             raised = True
             raise
         finally:
             holding = raised
-            signal.signal(number, handler)  # the old one may have put another in its place
+            now = signal.getsignal(number)
+            if now is not handler:  # it is heard once: what it put in its place comes after the block
+                before[number] = now
+                signal.signal(number, handler)
 
     if threading.current_thread() is not threading.main_thread():
         yield hold
         return
-    found: dict[int, Any] = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    old: dict[int, Callable[[int, FrameType | None], object]] = {n: was for n, was in found.items() if callable(was)}
-    for number in old:
-        signal.signal(number, handler)
     try:
+        for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if callable(was := signal.getsignal(one)):
+                before[one] = was
+                signal.signal(one, handler)
         yield hold
     finally:
-        for number, before in old.items():
-            signal.signal(number, before)
-        if held and not raised:
-            old[held[0]](held[0], None)
+        holding = True
+        for number, was in reversed(before.items()):  # SIGINT last: what raises here would leave the others held
+            signal.signal(number, was)
+        if not raised:
+            for number in held:
+                signal.raise_signal(number)

@@ -33,20 +33,24 @@ def run_threads(
             ended.put(None)
 
     threads = [Thread(target=run, args=(target,), name=f"{name}-{i}") for i, target in enumerate(targets)]
+    done = False
     with held_signals() as hold:
         try:
-            with held_signals() as hold_meanwhile:  # a start that is broken off leaves a thread that nobody knows of
-                hold_meanwhile()
+            with held_signals(at_once=True):  # a start that is broken off leaves a thread that nobody knows of
                 for thread in threads:
                     thread.start()
             meanwhile()
             for _ in threads:
                 ended.get()  # not Thread.join: one that is broken off takes a thread that runs for ended (CPython issue 90882)
-        except BaseException:
-            stop()
-            raise
+            done = True
         finally:
-            hold()
-            for thread in threads:
-                if thread.ident is not None:
-                    thread.join()
+            try:
+                hold()
+            finally:  # whatever comes before signals are held, comes once
+                try:
+                    if not done:
+                        stop()
+                finally:
+                    for thread in threads:
+                        if thread.ident is not None:
+                            thread.join()

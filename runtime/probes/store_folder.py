@@ -68,8 +68,7 @@ class StoreFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with held_signals() as hold:  # Ctrl-C comes through behind it
-            hold()
+        with held_signals(at_once=True):  # Ctrl-C comes through behind it
             self.left = tuple(self.clear())
             try:
                 (self.path / MARKER).unlink(missing_ok=True)

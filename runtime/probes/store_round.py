@@ -145,7 +145,11 @@ class StoreRounds:
 
         began = self._clock()
         # The others end after their call: nothing is written while the folder is removed.
-        run_threads([work] * (case.n_threads - 1), "probe", stop=lambda: failed.append(ProbeStopped()), meanwhile=work)
+        if case.n_threads == 1:
+            work()
+        else:
+            others = [work] * (case.n_threads - 1)
+            run_threads(others, "probe", stop=lambda: failed.append(ProbeStopped()), meanwhile=work)
         wall = self._clock() - began
         if self._stop():
             raise ProbeStopped

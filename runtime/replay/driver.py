@@ -21,6 +21,7 @@ from time import perf_counter
 import numpy as np
 
 from hicachectl.errors import HicacheError, UsageError, Vanished
+from hicachectl.held_signals import held_signals
 from hicachectl.runtime.cache import CacheConfig, HierarchicalCache, Restored, require_room
 from hicachectl.runtime.cost import CostModel
 from hicachectl.runtime.counters import CacheObserver
@@ -384,7 +385,8 @@ class Replay:
             if cache is not None:
                 cache.close(finish=not self._abandoned)
         finally:
-            self._free()
+            with held_signals(at_once=True):  # a pool is not freed because Ctrl-C broke off the end of what uses it
+                self._free()
 
     def _free(self) -> None:
         """Free everything, last made first; each is tried whatever became of the one before."""

@@ -148,8 +148,9 @@ class StorageBackup:
         Wait for the ops to keep what is queued. Raises StorageError when storage has not come back from a write after
         `timeout_s`.
         """
-        with held_signals() as hold:  # Ctrl-C comes through behind the thread: until then it uses its caller's pages
-            hold()
+        with held_signals(
+            at_once=True
+        ):  # Ctrl-C comes through behind the thread: until then it uses its caller's pages
             with self._lock:
                 self._closed = True
                 self._queue.put(None)

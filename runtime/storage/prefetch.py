@@ -155,8 +155,9 @@ class Prefetcher:
         Raises StorageError when storage has not come back from a read after `timeout_s`: the buffers of that read are
         not the caller's then, and never will be.
         """
-        with held_signals() as hold:  # Ctrl-C comes through behind the thread: until then it uses its caller's pages
-            hold()
+        with held_signals(
+            at_once=True
+        ):  # Ctrl-C comes through behind the thread: until then it uses its caller's pages
             with self._lock:
                 self._closed = True
                 self._queue.put(None)

@@ -150,8 +150,7 @@ class TransferEngine:
         May be called twice. The copy in progress is always finished: its pages are the caller's to give back only then. In the
         main thread a Ctrl-C that comes meanwhile is raised behind it.
         """
-        with held_signals() as hold:
-            hold()
+        with held_signals(at_once=True):
             with self._gate:
                 if self._state is EngineState.RUNNING:
                     self._state = EngineState.CLOSING

@@ -82,3 +82,23 @@ def test_a_thread_that_cannot_be_started_stops_those_that_were(monkeypatch: pyte
     with pytest.raises(RuntimeError, match="can't start"):
         run_threads([target, target], "crew", stop=stopped.set)
     assert len(ended) == 1
+
+
+def test_ctrl_c_inside_stop_does_not_keep_the_targets_from_hearing_of_it() -> None:
+    stopped, ended = threading.Event(), []
+
+    def target() -> None:
+        assert stopped.wait(LONG_S)
+        ended.append(True)
+
+    def stop() -> None:
+        signal.raise_signal(signal.SIGINT)
+        stopped.set()
+
+    def fails() -> None:
+        raise ValueError("here")
+
+    with pytest.raises(KeyboardInterrupt) as raised:
+        run_threads([target], "crew", stop=stop, meanwhile=fails)
+    assert ended == [True]
+    assert isinstance(raised.value.__context__, ValueError)

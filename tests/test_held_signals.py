@@ -1,0 +1,116 @@
+"""Signals during a clean-up: the first ends the work, those that follow wait for its end."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import pytest
+
+from hicachectl.held_signals import held_signals
+from hicachectl.interrupt import Terminated, first_interrupt_asks, terminable
+
+
+@contextmanager
+def raising(kind: type[BaseException]) -> Iterator[None]:
+    """The block ends with that exception, somewhere."""
+    with pytest.raises(kind):
+        yield
+
+
+def test_the_first_is_raised_at_once_and_those_that_follow_do_nothing() -> None:
+    done = []
+    with raising(KeyboardInterrupt), held_signals():
+        try:
+            signal.raise_signal(signal.SIGINT)
+            done.append("not reached")
+        finally:
+            for _ in range(3):
+                signal.raise_signal(signal.SIGINT)
+            done.append("cleaned")
+    assert done == ["cleaned"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_held_from_the_start_or_from_hold_on_they_come_behind_the_block() -> None:
+    done = []
+    for at_once in (True, False):
+        with raising(KeyboardInterrupt), held_signals(at_once=at_once) as hold:
+            hold()
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            done.append(at_once)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert done == [True, False]
+
+
+def test_inside_another_block_it_is_raised_once_behind_the_inner_one() -> None:
+    done = []
+    with raising(KeyboardInterrupt), held_signals():
+        with held_signals(at_once=True):
+            signal.raise_signal(signal.SIGINT)
+            done.append("inner")
+        done.append("not reached")
+    assert done == ["inner"]
+    with raising(KeyboardInterrupt), held_signals(at_once=True):
+        with held_signals(at_once=True):
+            signal.raise_signal(signal.SIGINT)
+        done.append("outer")
+    assert done == ["inner", "outer"]
+
+
+def test_a_handler_that_notes_is_followed_by_the_one_it_put_in_its_place() -> None:
+    with first_interrupt_asks() as asked:
+        with held_signals():
+            signal.raise_signal(signal.SIGINT)
+            assert asked()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    with first_interrupt_asks() as asked, raising(KeyboardInterrupt), held_signals():
+        signal.raise_signal(signal.SIGINT)
+        assert asked()
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_what_is_held_comes_in_its_order_up_to_the_first_that_raises() -> None:
+    came: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+
+    old = signal.signal(signal.SIGINT, note)
+    try:
+        with terminable(), raising(Terminated), held_signals(at_once=True):
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+                signal.raise_signal(number)
+            assert came == []
+    finally:
+        signal.signal(signal.SIGINT, old)
+    assert came == [signal.SIGINT]
+
+
+def test_a_second_termination_is_the_default_again_behind_the_block() -> None:
+    with terminable():
+        with raising(Terminated), held_signals():
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            finally:
+                signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_outside_the_main_thread_nothing_is_changed() -> None:
+    seen = []
+
+    def elsewhere() -> None:
+        with held_signals(at_once=True) as hold:
+            hold()
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert seen == [signal.default_int_handler]
