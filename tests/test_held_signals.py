@@ -92,13 +92,15 @@ def test_what_is_held_comes_in_its_order_up_to_the_first_that_raises() -> None:
     assert came == [signal.SIGINT]
 
 
-def test_a_second_termination_is_the_default_again_behind_the_block() -> None:
+def test_a_second_termination_ends_the_process_neither_in_the_block_nor_behind_it() -> None:
     with terminable():
         with raising(Terminated), held_signals():
             try:
                 signal.raise_signal(signal.SIGTERM)
             finally:
                 signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(Terminated):
+            signal.raise_signal(signal.SIGTERM)
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
