@@ -18,8 +18,8 @@ def held_signals(*, at_once: bool = False) -> Iterator[Callable[[], None]]:
 
     With `at_once` all are held from the start. What was held back is handled in its order when the block is left, up to the first
     that raises, unless an earlier one ends the work already. A signal that no Python function handles is left alone. Puts the old
-    handlers back, or those functions that they put in their own place. Does nothing outside the main thread. While signals are held only
-    SIGKILL ends a block that does not end by itself.
+    handlers back, or those functions that they put in their own place. Does nothing outside the main thread. While signals are
+    held only SIGKILL ends a block that does not end by itself.
     """
     held: list[int] = []
     holding, raised = at_once, False
@@ -43,10 +43,9 @@ def held_signals(*, at_once: bool = False) -> Iterator[Callable[[], None]]:
         finally:
             holding = raised
             now = signal.getsignal(number)
-            if (
-                now is not handler
-            ):  # it put another in its place: that one is next, but for one that would end the process
-                before[number] = now if callable(now) else before[number]
+            if now is not handler:
+                if callable(now):  # the next one is for it; the default would end the process in the block
+                    before[number] = now
                 signal.signal(number, handler)
 
     if threading.current_thread() is not threading.main_thread():

@@ -24,7 +24,8 @@ class Terminated(BaseException):
 def terminable() -> Iterator[None]:
     """Raise Terminated in the main thread on SIGTERM and SIGHUP while the block runs; puts the old handlers back.
 
-    A second one during the clean-up is the default again: it ends the process, but in and behind an end that holds signals back (`held_signals`). SIGHUP stays ignored where it was, as nohup leaves it.
+    A second one during the clean-up is the default again: it ends the process, but in and behind an end that holds signals back
+    (`held_signals`). SIGHUP stays ignored where it was, as nohup leaves it.
     """
 
     def handler(number: int, _frame: FrameType | None) -> None:

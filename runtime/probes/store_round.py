@@ -144,7 +144,7 @@ class StoreRounds:
                 calls.append(Call(len(self._keys[part]), took))
 
         began = self._clock()
-        # The others end after their call: nothing is written while the folder is removed.
+        # The others end after their call: nothing is written while the folder is removed. One alone is not timed with their making.
         if case.n_threads == 1:
             work()
         else:

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 
 from hicachectl.errors import InvariantBroken
-from hicachectl.held_signals import held_signals
 from hicachectl.runtime.storage.base import PageBytes, StorageBackend, check_pages
 from hicachectl.runtime.storage.gate import LoadGate
-from hicachectl.runtime.storage.operation import LONGEST_CLOSE_S, OpEnd, StorageOp, join_storage_thread
+from hicachectl.runtime.storage.operation import LONGEST_CLOSE_S, OpEnd, StorageOp, end_storage_thread
 
 __all__ = ["BackupOp", "BackupStats", "StorageBackup", "TouchOp"]
 
@@ -148,13 +147,12 @@ class StorageBackup:
         Wait for the ops to keep what is queued. Raises StorageError when storage has not come back from a write after
         `timeout_s`.
         """
-        with held_signals(
-            at_once=True
-        ):  # Ctrl-C comes through behind the thread: until then it uses its caller's pages
-            with self._lock:
-                self._closed = True
-                self._queue.put(None)
-            join_storage_thread(self._thread, timeout_s)
+        end_storage_thread(self._thread, self._ask_to_end, timeout_s)
+
+    def _ask_to_end(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._queue.put(None)
 
     def _run(self) -> None:
         while (op := self._queue.get()) is not None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 
 from hicachectl.errors import StorageError, StorageFault
+from hicachectl.held_signals import held_signals
 
-__all__ = ["LONGEST_CLOSE_S", "OpEnd", "StorageOp", "join_storage_thread"]
+__all__ = ["LONGEST_CLOSE_S", "OpEnd", "StorageOp", "end_storage_thread"]
 
 LONGEST_CLOSE_S = 60.0  # what a hung mount gets before close() gives up on it
 
@@ -55,13 +56,18 @@ class StorageOp:
         self._done.set()
 
 
-def join_storage_thread(thread: threading.Thread, timeout_s: float) -> None:
-    """Wait for a storage thread to end. Raises StorageError when it is still inside storage after `timeout_s`."""
-    thread.join(timeout_s)
-    if thread.is_alive():
-        raise StorageError(
-            f"storage has not come back from a call for {timeout_s:g} s",
-            fault=StorageFault.TRANSIENT,
-            where=f"thread {thread.name}",
-            hint="look at the storage folder: a network mount that hangs stops every read of it",
-        )
+def end_storage_thread(thread: threading.Thread, ask: Callable[[], object], timeout_s: float) -> None:
+    """Ask a storage thread to end and wait for that. Raises StorageError when it is still inside storage after `timeout_s`.
+
+    In the main thread a Ctrl-C that comes meanwhile is raised behind it: until then the storage thread uses its caller's pages.
+    """
+    with held_signals(at_once=True):
+        ask()
+        thread.join(timeout_s)
+        if thread.is_alive():
+            raise StorageError(
+                f"storage has not come back from a call for {timeout_s:g} s",
+                fault=StorageFault.TRANSIENT,
+                where=f"thread {thread.name}",
+                hint="look at the storage folder: a network mount that hangs stops every read of it",
+            )

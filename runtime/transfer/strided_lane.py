@@ -26,8 +26,8 @@ __all__ = ["Lane"]
 _LEAST_PIECE_BYTES = 128 << 10
 # A long backup begins with a step of about this much: the link waits for the gather of it alone.
 _LEAD_BYTES = 16 << 20
-# A long load ends with one of about this much: who waits for it waits for the scatter of it alone. Its copy lasts as long as the
-# scatter of the whole buffer before it: with 4 MiB that would be waited for, with 8 MiB a part of it (docs/facts.md#h200-ends).
+# A long load ends with one of about this much: who waits for it waits for the scatter of it alone. With 8 MiB loads took longer,
+# with 4 MiB longer still (docs/facts.md#h200-ends): the scatter of the whole buffer before it should not outlast its copy.
 _TAIL_BYTES = 16 << 20
 _MOST_KEPT_STEPS = 256
 

@@ -14,6 +14,21 @@ from hicachectl.runtime.threads import run_threads
 LONG_S = 30.0
 
 
+class Crew:
+    """Targets that end when they are stopped, and how many have."""
+
+    def __init__(self) -> None:
+        self.stopped, self.n_ended = threading.Event(), 0
+
+    def target(self) -> None:
+        assert self.stopped.wait(LONG_S)
+        self.n_ended += 1
+
+
+def fails() -> None:
+    raise ValueError("here")
+
+
 def test_every_target_has_run_when_it_returns_beside_what_this_thread_does() -> None:
     both, seen = threading.Barrier(3), []
 
@@ -51,22 +66,14 @@ def test_ctrl_c_stops_the_targets_and_comes_through_behind_the_last_of_them_howe
 
 
 def test_what_this_thread_raises_stops_the_targets_too() -> None:
-    stopped, ended = threading.Event(), []
-
-    def target() -> None:
-        assert stopped.wait(LONG_S)
-        ended.append(True)
-
-    def fails() -> None:
-        raise ValueError("here")
-
+    crew = Crew()
     with pytest.raises(ValueError, match="here"):
-        run_threads([target, target], "crew", stop=stopped.set, meanwhile=fails)
-    assert len(ended) == 2
+        run_threads([crew.target, crew.target], "crew", stop=crew.stopped.set, meanwhile=fails)
+    assert crew.n_ended == 2
 
 
 def test_a_thread_that_cannot_be_started_stops_those_that_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    stopped, ended, start, started = threading.Event(), [], threading.Thread.start, []
+    crew, start, started = Crew(), threading.Thread.start, []
 
     def refused(thread: threading.Thread) -> None:
         if started:
@@ -74,31 +81,20 @@ def test_a_thread_that_cannot_be_started_stops_those_that_were(monkeypatch: pyte
         started.append(thread)
         start(thread)
 
-    def target() -> None:
-        assert stopped.wait(LONG_S)
-        ended.append(True)
-
     monkeypatch.setattr(threading.Thread, "start", refused)
     with pytest.raises(RuntimeError, match="can't start"):
-        run_threads([target, target], "crew", stop=stopped.set)
-    assert len(ended) == 1
+        run_threads([crew.target, crew.target], "crew", stop=crew.stopped.set)
+    assert crew.n_ended == 1
 
 
 def test_ctrl_c_inside_stop_does_not_keep_the_targets_from_hearing_of_it() -> None:
-    stopped, ended = threading.Event(), []
-
-    def target() -> None:
-        assert stopped.wait(LONG_S)
-        ended.append(True)
+    crew = Crew()
 
     def stop() -> None:
         signal.raise_signal(signal.SIGINT)
-        stopped.set()
-
-    def fails() -> None:
-        raise ValueError("here")
+        crew.stopped.set()
 
     with pytest.raises(KeyboardInterrupt) as raised:
-        run_threads([target], "crew", stop=stop, meanwhile=fails)
-    assert ended == [True]
+        run_threads([crew.target], "crew", stop=stop, meanwhile=fails)
+    assert crew.n_ended == 1
     assert isinstance(raised.value.__context__, ValueError)

@@ -158,6 +158,8 @@ def test_a_screen_of_bench_has_one_kind_of_unit() -> None:
 def test_a_row_without_an_answer_has_a_mark_and_is_never_called_best(width: int) -> None:
     (line,) = marked_lines(draw_pool, pool(accelerated=True), "memfd huge, 1 thread", width)
     assert "memfd huge, 1 thread ?" in line
+    data = pool(accelerated=True)
+    assert "make ? " in "".join(marked_lines(draw_pool, data, data["make"]["case"], width))
     data = copy(accelerated=True)
     assert [row["backend"] for row in data["rows"] if row["best"]] == ["strided"] * 3
     (line,) = marked_lines(draw_copy, data, "layer_first strided", width)
