@@ -223,9 +223,9 @@ def test_close_says_so_when_storage_never_comes_back(storage: HeldStorage) -> No
 def test_ctrl_c_in_close_comes_through_behind_the_read_that_is_under_way(storage: HeldStorage) -> None:
     prefetcher = Prefetcher(storage)
     op = prefetcher.submit(keys_of([0]), buffers(1))
+    assert storage.entered.acquire(timeout=30), "a read that has not begun is dropped by close"
 
     def twice() -> None:
-        assert storage.entered.acquire(timeout=30)
         while not prefetcher._closed:
             time.sleep(0.001)
         for _ in range(2):
