@@ -110,20 +110,30 @@ def test_close_ends_the_running_write_after_its_page_and_the_queued_unwritten(
 
 
 def test_a_write_stands_between_two_pages_while_a_load_runs(storage: HeldStorage) -> None:
-    gate = LoadGate()
+    stands = threading.Event()
+
+    class Watched(LoadGate):
+        def wait_until_idle(self, timeout_s: float) -> bool:
+            if self.n_loads:
+                stands.set()
+            return super().wait_until_idle(timeout_s)
+
+    gate = Watched()
     backup = StorageBackup(storage, 100, gate=gate, longest_yield_s=60.0)
+    began_s = time.perf_counter()
     op = backup.submit(keys_of(range(3)), pages_of(range(3)))
     assert op is not None
     storage.entered.acquire(timeout=30)  # inside page 0
     gate.load_begins("load")
     storage.permits.release(N_FREE)
-    assert not op.wait(0.05)  # it had all permits and did not finish
+    assert stands.wait(30)
+    assert not op.wait(0.05)  # it has all permits and does not finish
     assert storage.calls == [("write", 1)]
     gate.load_ends("load")
     assert op.wait(30)
     assert op.n_ok == 3
-    assert op.yielded_s >= 0.04
-    assert op.wall_s < op.yielded_s, "standing behind loads is not writing"
+    assert op.yielded_s >= 0.05
+    assert 0 < op.wall_s <= time.perf_counter() - began_s - op.yielded_s, "standing behind loads is not writing"
     backup.close()
 
 
