@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-__all__ = ["held_signals"]
+__all__ = ["held_signals", "run_in_finalizer"]
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -52,7 +56,7 @@ def held_signals(*, at_once: bool = False) -> Iterator[Callable[[], None]]:
         yield hold
         return
     try:
-        for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for one in _SIGNALS:
             if callable(was := signal.getsignal(one)):
                 before[one] = was
                 signal.signal(one, handler)
@@ -64,3 +68,45 @@ def held_signals(*, at_once: bool = False) -> Iterator[Callable[[], None]]:
         if not raised:
             for number in held:
                 signal.raise_signal(number)
+
+
+def run_in_finalizer(act: Callable[[], object]) -> None:
+    """Do `act` as the whole of a finalizer: the signals that come meanwhile are handled when the frame that called has been left.
+
+    What a handler raises inside a finalizer is printed and lost, and the rest of the finalizer with it. So they are held back, and
+    sent again, each kind once, by a thread that has seen the main thread leave: within milliseconds. A signal that no Python function
+    handles is left alone. Outside the main thread, where no handler runs, it is `act` and nothing more.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        act()
+        return
+    held: list[int] = []
+    before: dict[int, Any] = {}
+    try:
+        for one in _SIGNALS:
+            if callable(was := signal.getsignal(one)):
+                before[one] = was
+                signal.signal(one, lambda number, _frame: held.append(number))
+        act()
+    finally:
+        for number, was in before.items():
+            signal.signal(number, was)
+        if held:
+            finalizer = sys._getframe(1)
+            threading.Thread(target=_send_again, args=(held, finalizer), name="hicache-signals").start()
+
+
+def _send_again(held: list[int], finalizer: FrameType) -> None:
+    """Send the signals to this process when the main thread is no longer inside that frame."""
+    main = threading.main_thread().ident
+    assert main is not None
+    for number in dict.fromkeys(held):
+        while _is_inside(sys._current_frames().get(main), finalizer):
+            time.sleep(0.001)
+        signal.pthread_kill(main, number)
+
+
+def _is_inside(frame: FrameType | None, sought: FrameType) -> bool:
+    while frame is not None and frame is not sought:
+        frame = frame.f_back
+    return frame is not None

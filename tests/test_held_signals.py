@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
+import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 import pytest
 
-from hicachectl.held_signals import held_signals
+from hicachectl.held_signals import held_signals, run_in_finalizer
 from hicachectl.interrupt import Terminated, first_interrupt_asks, terminable
 
 
@@ -113,6 +116,66 @@ def test_outside_the_main_thread_nothing_is_changed() -> None:
             seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert seen == [signal.default_int_handler]
+
+
+class Held:
+    """What a finalizer looks after."""
+
+
+def test_a_signal_inside_a_finalizer_is_handled_behind_it_and_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    lost: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lost.append)
+
+    def act() -> None:
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0.02)
+        done.append("given back")
+
+    def dropped() -> None:
+        held = Held()
+        weakref.finalize(held, run_in_finalizer, act)
+
+    with raising(KeyboardInterrupt):
+        dropped()
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            time.sleep(0.001)
+    assert done == ["given back"]
+    assert lost == []
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_every_kind_of_signal_inside_a_finalizer_comes_once_also_where_it_is_asked_for_by_name() -> None:
+    came = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+
+    def act() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGINT):
+            signal.raise_signal(number)
+        assert came == []
+
+    old = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        held = Held()
+        weakref.finalize(held, run_in_finalizer, act)()
+        deadline = time.monotonic() + 30
+        while len(came) < 2 and time.monotonic() < deadline:
+            time.sleep(0.001)
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+    assert sorted(came) == [signal.SIGINT, signal.SIGTERM]
+
+
+def test_a_finalizer_outside_the_main_thread_is_what_it_does() -> None:
+    seen = []
+    thread = threading.Thread(target=run_in_finalizer, args=(lambda: seen.append(signal.getsignal(signal.SIGINT)),))
     thread.start()
     thread.join()
     assert seen == [signal.default_int_handler]

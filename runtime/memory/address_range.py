@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hicachectl.held_signals import run_in_finalizer
 from hicachectl.runtime.memory.syscalls import FileIdentity, MemoryCalls
 
 __all__ = ["AddressRange", "FileName"]
@@ -35,7 +36,7 @@ class AddressRange:
         self.mapped_bytes = mapped_bytes
         self.align_bytes = align_bytes
         self.address = (base // align_bytes + 1) * align_bytes
-        self._finalizer = weakref.finalize(self, self._held.release)
+        self._finalizer = weakref.finalize(self, run_in_finalizer, self._held.release)
         self._finalizer.atexit = False  # a daemon thread may still read a view while the process ends
 
     @property

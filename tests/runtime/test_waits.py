@@ -82,18 +82,20 @@ def test_waiting_for_the_copy_up_is_counted_as_restoring() -> None:
 @pytest.mark.parametrize("layout", [Layout.PAGE_FIRST, Layout.LAYER_FIRST])
 def test_what_is_under_way_is_told_in_pages_by_path(layout: Layout, tmp_path: Path) -> None:
     class Slow(MemoryStorage):
-        go = threading.Event()
+        begun, go = threading.Event(), threading.Event()
 
         def write(self, *args: object, **more: object) -> object:  # type: ignore[override]
+            self.begun.set()
             assert self.go.wait(60)
             return super().write(*args, **more)  # type: ignore[arg-type]
 
     storage = Slow(GEOMETRY.page_bytes, 100)
-    Slow.go.clear()
     with SmallCache(4, 8, storage, layout=layout) as small:
         small.serve([1, 2, 3])
-        assert not small.cache.drain(0.2)
+        while not storage.begun.is_set():
+            assert not small.cache.drain(0.05)
+        assert not small.cache.drain(0.05)
         assert small.cache.under_way() == {CostPath.STORAGE_WRITE: 3}
-        Slow.go.set()
+        storage.go.set()
         assert small.cache.drain(30)
         assert small.cache.under_way() == {}
