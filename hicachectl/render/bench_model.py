@@ -79,7 +79,7 @@ def even_words(even: Data) -> str:
     elif even["verdict"] == "open":
         text = f"OPEN: {even['reason']}"
     elif even["verdict"] == "always":
-        text = f"always: {even['reason']}"
+        return f"always: {even['reason']}{'' if even['high_tokens'] is None else '; in 95 of 100 refits too'}"
     else:
         text = f"from {format_count(even['n_tokens'])} tokens on ({even['reason']})"
     low, high = even["low_tokens"], even["high_tokens"]
