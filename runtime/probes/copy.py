@@ -26,7 +26,7 @@ from hicachectl.runtime.probes.products import Products
 from hicachectl.runtime.transfer.autotune import Candidate, Measured, choose
 from hicachectl.runtime.transfer.backends import Direction
 from hicachectl.runtime.transfer.engine import TransferEngine
-from hicachectl.runtime.transfer.groups import layer_groups
+from hicachectl.runtime.transfer.groups import layer_groups, load_groups
 from hicachectl.runtime.transfer.options import StagingOptions
 
 __all__ = ["NO_TIME", "CopyLines", "CopyProbe", "CopyRow", "copy_pool_bytes", "run_copy_probe"]
@@ -185,7 +185,7 @@ class _Cells:
         return rows
 
     def lines(self, rows: Sequence[CopyRow]) -> CopyLines | None:
-        """Time several sizes with the best backend of these, as one layer group like a restore of the cache; None where none ran."""
+        """Time several sizes with the best backend of these, in the layer groups of a restore of the cache; None where none ran."""
         ran = [_summary(row) for row in rows if row.load is not None and row.backup is not None]
         if not ran or self._rig is None:
             return None
@@ -193,7 +193,8 @@ class _Cells:
         n_pages = self._case.n_pages
         sizes = sorted({*(_SIZE_STEP**i for i in range(n_pages.bit_length()) if _SIZE_STEP**i < n_pages), n_pages})
         seen: dict[Direction, list[tuple[int, float]]] = {Direction.LOAD: [], Direction.BACKUP: []}
-        with self._rig.engine(best, None, self._options) as (engine, _):
+        groups = load_groups(self._case.geometry.n_layers, self._device.type)
+        with self._rig.engine(best, groups, self._options) as (engine, _):
             for _ in range(self._rounds):
                 for size in sizes:
                     for direction, transfers in seen.items():
@@ -251,9 +252,11 @@ def _summary(row: CopyRow) -> Measured:
     """Put a row into the form that `autotune.choose` judges. Pure."""
     assert row.load is not None
     assert row.backup is not None
-    slow = [median(one.times_alone) for one in (row.beside_load, row.beside_backup) if one is not None]
+    beside = [one for one in (row.beside_load, row.beside_backup) if one is not None]
+    slow = [median(one.times_alone) for one in beside]
     rates = [one.n_bytes / median(one.wall_s) for one in (row.load, row.backup)]
-    return Measured(Candidate(row.backend), rates[0], rates[1], max(slow, default=None))
+    outlasted = all(each for one in beside for each in one.outlasted)
+    return Measured(Candidate(row.backend), rates[0], rates[1], max(slow, default=None), outlasted)
 
 
 @contextmanager
