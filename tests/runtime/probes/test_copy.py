@@ -65,7 +65,7 @@ def test_where_time_is_over_the_rest_are_rows_without_samples() -> None:
 
 def test_memory_that_is_refused_is_the_reason_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     class NoRoom(Rig):
-        def __init__(self, *given: Any) -> None:
+        def __init__(self, *given: Any, **more: Any) -> None:
             raise CapacityError("no memory on the device", terms=(("bytes", 1),))
 
     monkeypatch.setattr(probe_module, "Rig", NoRoom)
