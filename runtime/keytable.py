@@ -19,6 +19,9 @@ __all__ = ["KeyTable", "table_bytes"]
 
 _MAX_CAPACITY = 1 << 28
 _FREE, _FIRST = np.int32(0), 1  # a cell holds entry number + 1
+_WINDOW, _WALK, _LONGEST_WALK = 256, 64, 4096
+"""Entries that a look for numbers in a row takes in at first, and links followed one by one after one that found few: a look costs
+about as much as 64 of them."""
 
 
 def table_bytes(capacity: int) -> int:
@@ -247,13 +250,45 @@ class KeyTable:
         return result
 
     def _oldest_entries(self, count: int) -> npt.NDArray[np.int32]:
-        newer, entry, entries = self._newer.data, self._oldest, []  # a memoryview reads one number 3x as fast
-        for _ in range(count):
-            entries.append(entry)
-            entry = newer[entry]
-        return np.array(entries, dtype=np.int32)
+        """Follow the links. A batch that came together has numbers in a row, up or down, which are followed all at once."""
+        entries = np.empty(count, dtype=np.int32)
+        newer, entry, done = self._newer.data, self._oldest, 0  # a memoryview reads one number 3x as fast
+        window, walk = _WINDOW, 0
+        while done < count:
+            n = self._in_a_row(entry, min(window, count - done))
+            if n:
+                step = newer[entry] - entry
+                entries[done : done + n] = np.arange(entry, entry + step * n, step)
+                done += n
+                entry = newer[entry + step * (n - 1)]
+            if n == window:
+                window *= 4
+                continue
+            # Where rows are short, looking for one costs more than following its links.
+            window, walk = _WINDOW, 0 if n >= _WALK else min(max(_WALK, 2 * walk), _LONGEST_WALK)
+            for at in range(done, min(count, done + walk)):
+                entries[at] = entry
+                entry = newer[entry]
+            done = min(count, done + walk)
+        return entries
+
+    def _in_a_row(self, entry: int, most: int) -> int:
+        """Return how many entries from `entry` on, `most` at most, have numbers that follow each other; 0 where not even two do."""
+        if most < 2:
+            return 0
+        step = int(self._newer[entry]) - entry
+        if step not in (1, -1):
+            return 0
+        here = (
+            self._newer[entry : entry + most] if step > 0 else self._newer[max(0, entry - most + 1) : entry + 1][::-1]
+        )
+        follows = here[:-1] == np.arange(entry + step, entry + step * len(here), step)
+        return 1 + (int(np.argmin(follows)) if not follows.all() else len(follows))
 
 
 def _first_occurrences(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    ordered = np.sort(keys)  # a fourth of the time that the order itself takes
+    if not (ordered[1:] == ordered[:-1]).any():
+        return keys
     _, first = np.unique(keys, return_index=True)
-    return keys[np.sort(first)] if len(first) < len(keys) else keys
+    return keys[np.sort(first)]

@@ -77,6 +77,23 @@ def test_a_long_random_run_in_a_full_table_equals_the_model() -> None:
     assert table.keys().tolist() == list(model.entries)
 
 
+def test_batches_that_leave_together_keep_their_order_whatever_numbers_they_have() -> None:
+    rng = np.random.default_rng(3)
+    table, model = KeyTable(5000), Model(5000)
+    rows: list[int] = []
+    for step in range(60):
+        batch = rng.integers(0, 2**64, int(rng.choice([1, 30, 300, 2500])), dtype=np.uint64)
+        assert table.add(batch, 1) == model.add(batch.tolist(), 1)
+        if step % 4 == 3:
+            gone = rng.choice(np.array(list(model.entries), dtype=np.uint64), 40)
+            assert table.discard(gone) == model.discard(gone.tolist())
+        assert table.keys().tolist() == list(model.entries)
+        numbers = table.find(u64(list(model.entries))).astype(np.int64)
+        rows += np.diff(numbers).tolist()
+    table.check()
+    assert min(rows.count(1), rows.count(-1), sum(abs(row) > 1 for row in rows)) > 1000, "rows up, down and broken"
+
+
 def test_find_does_not_modify() -> None:
     table = KeyTable(4)
     table.add(u64([1, 2, 3]))
