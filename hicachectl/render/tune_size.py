@@ -21,7 +21,15 @@ from hicachectl.render.table import Column, Table
 from hicachectl.render.trace_curve import bar, growth_words
 from hicachectl.units import format_bytes, format_count, format_rate, format_seconds
 
-__all__ = ["curve_table", "draw_size", "explanation", "flags_table", "steps_table", "waterfall_table"]
+__all__ = [
+    "curve_table",
+    "draw_size",
+    "explanation",
+    "flags_table",
+    "flags_without_value",
+    "steps_table",
+    "waterfall_table",
+]
 
 
 def draw_size(screen: Screen, data: dict[str, Any], *, explain: bool = False) -> None:
@@ -74,6 +82,8 @@ def draw_size(screen: Screen, data: dict[str, Any], *, explain: bool = False) ->
         screen.paragraph(" note: ", POLICIES_NOTE)
     if data["flags"]:
         screen.table(flags_table(data), indent=" ")
+        for text in flags_without_value(data):
+            screen.paragraph(" note: ", text)
     pages = data["config_host_pages"]
     last_good = (
         f" with {format_count(pages)} pages, the last good step" if pages else " without a host pool, as no step held"
@@ -190,7 +200,7 @@ def flags_table(data: dict[str, Any]) -> Table:
         [
             flag["engine"],
             flag["flag"],
-            flag["value"] or "none fits",
+            flag["value"] or "none",
             flag["unit"],
             format_count(flag["pages"]),
             flag["scope"],
@@ -208,6 +218,15 @@ def flags_table(data: dict[str, Any]) -> Table:
         ),
         rows,
     )
+
+
+def flags_without_value(data: dict[str, Any]) -> list[str]:
+    """Say why flags have no value, those of one reason together. Pure."""
+    named: dict[str, list[str]] = {}
+    for flag in data["flags"]:
+        if flag["value"] is None:
+            named.setdefault(flag["reason"], []).append(f"{flag['engine']} {flag['flag']}")
+    return [f"no value for {', '.join(flags)}: {reason}" for reason, flags in named.items()]
 
 
 def explanation(data: dict[str, Any]) -> list[str]:

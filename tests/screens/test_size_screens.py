@@ -171,3 +171,21 @@ def test_the_screen_says_why_there_is_no_interval() -> None:
         row["hit_rate_error"] = None
     data["curve"]["ceiling_error_reason"] = "3 sessions, fewer than 10: no interval"
     assert "no +- is known: 3 sessions" in columns_words(data)
+
+
+def test_flags_without_a_value_are_named_with_their_reason_once_on_the_screen_and_the_page() -> None:
+    from hicachectl.render.tune_size import flags_table, flags_without_value
+
+    data = copy.deepcopy(DOCUMENT)
+    for flag in data["flags"][2:4]:
+        flag |= {"value": None, "pages": 0, "reason": "each rank makes a pool of its own of it"}
+    (text,) = flags_without_value(data)
+    assert text == (
+        "no value for vLLM simple cpu_bytes_to_use_per_rank, SGLang --hicache-size: each rank makes a pool of its own of it"
+    )
+    assert [row[2] for row in flags_table(data).rows].count("none") == 2
+    stream = io.StringIO()
+    draw_size(Screen(stream, width=200, ascii=True, tty=False), data)
+    assert text in stream.getvalue()
+    assert text in size_page(data, "")
+    assert flags_without_value(DOCUMENT) == []
