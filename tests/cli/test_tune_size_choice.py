@@ -18,6 +18,7 @@ from hicachectl.bench_data import Costs as BenchCosts
 from hicachectl.bench_data import LineCost, RecomputeLine
 from hicachectl.data_digest import with_digest
 from hicachectl.errors import HostError
+from hicachectl.render.size_tiers import economics_words
 from hicachectl.runtime.memory.host_pool import map_pool
 from hicachectl.size_choice import last_good, origin_words, settle
 from hicachectl.tuning.sizing.economics import Costs
@@ -235,6 +236,19 @@ def test_restores_that_another_models_prefill_makes_dear_are_a_warning_alone() -
     ran = run("--trace", "chats.jsonl")
     assert ran.json["data"]["choice"]["pages"] == 240
     assert [found["code"] for found in ran.json["diagnostics"]] == ["HC-SIZE-NO-RESTORE"]
+
+
+def test_a_carry_that_was_not_measured_is_null_with_its_reason_and_said_to_count_as_none() -> None:
+    Path("compute.yaml").write_text(
+        "run:\n  compute:\n    a_s: 0.001\n    b_s: 0.001\n    c_s: 0.0\n    model: tiny-4k\n    hardware: made up\n"
+    )
+    data = size("--trace", "chats.jsonl", "--config", "compute.yaml", "--no-waterfall")
+    assert data["costs"]["carry_s_per_gib_h"] is data["pool_costs"]["carry_s_per_gib_h"] is None
+    reasons = [data["facts"][f"/{name}/carry_s_per_gib_h"]["reason"] for name in ("costs", "pool_costs")]
+    assert reasons[0] == reasons[1] == data["pool_costs"]["carry_reason"]
+    words = economics_words(data["costs"], data["page_tokens"])
+    assert "carry not measured, counted as 0" in words
+    assert "0 s/h to carry" in economics_words(data["costs"] | {"carry_s_per_gib_h": 0.0}, data["page_tokens"])
 
 
 def test_a_size_that_is_not_confirmed_is_a_warning_that_says_what_is_missing() -> None:
