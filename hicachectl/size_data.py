@@ -233,7 +233,7 @@ def _pool_cost_reasons(costs: PoolCosts) -> list[tuple[str, str]]:
     if costs.again is not None:
         ratios["again"] = costs.again
     for pointer, ratio in ratios.items():
-        for name in ("ratio", "noise", "slower_s_per_page"):
+        for name in ("ratio", "noise", "slower_s_per_page", "differs"):
             if getattr(ratio, name) is None:
                 found.append((f"{pointer}/{name}", ratio.reason or "not compared"))
         if ratio.reason is None:

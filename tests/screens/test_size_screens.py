@@ -173,6 +173,21 @@ def test_the_screen_says_why_there_is_no_interval() -> None:
     assert "no +- is known: 3 sessions" in columns_words(data)
 
 
+def test_no_pool_is_called_slower_or_faster_where_no_size_was_made_twice() -> None:
+    from hicachectl.render.size_memory import restores_table
+
+    data = copy.deepcopy(DOCUMENT)
+    data["pool_costs"] |= {"again": None, "again_reason": "not made"}
+    for pair in data["pool_costs"]["restores"]:
+        pair |= {"differs": None, "reason": "how far two runs of one size are apart is not known: not made"}
+    assert {row[-1] for row in restores_table(data).rows} == {"not known: no size was made twice"}
+    assert "not known: no size was made twice" in size_page(data, "")
+    data["pool_costs"]["again"] = data["pool_costs"]["restores"][0] | {"large_pages": 25_046, "ratio": None}
+    assert [row[-1] for row in restores_table(data).rows] == [
+        "not known: too few of one size made twice", "not known: too few of one size made twice", "not compared: too few",
+    ]  # fmt: skip
+
+
 def test_flags_without_a_value_are_named_with_their_reason_once_on_the_screen_and_the_page() -> None:
     from hicachectl.render.tune_size import flags_table, flags_without_value
 
