@@ -265,6 +265,9 @@ def test_steps_with_a_storage_tier_hit_all_three_tiers_as_predicted_and_leave_no
         assert step["measured_storage_hits"] == step["predicted_storage_hits"] == step["trial"]["storage_hit_pages"]
     assert data["steps"][0]["measured_storage_hits"] > 0
     assert data["steps"][0]["trial"]["storage_restore_s_per_token"] > 0
+    assert data["costs"] is None
+    assert "as economics was not used" in data["choice"]["reason"]
+    assert "not measured" not in data["choice"]["reason"]
     assert data["steps"][1]["measured_storage_hits"] == 0
     assert data["base"]["measured_storage_hits"] is None
     assert list((tmp_path / "disk").iterdir()) == []
