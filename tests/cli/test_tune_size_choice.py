@@ -298,6 +298,22 @@ def test_the_configuration_calls_a_size_measured_only_where_a_pool_of_it_was_mad
     assert "0  # tune size s-0004: no step held, time budget" in written("--time-budget", "0")
 
 
+def test_hits_that_a_named_assumption_explains_ask_for_what_the_curve_assumes_and_not_for_failures() -> None:
+    from hicachectl.size_findings import size_findings
+
+    def found(assumption: str | None) -> Any:
+        off = replace(step(240), predicted_hits=0, exact=assumption is None, assumption=assumption)
+        return size_findings(predicted(240), Climbed((step(0), off), Ended.UNSTABLE))[0]
+
+    policy = "write policy write_through_selective, the curve is write_through"
+    for named in (policy, f"the replay differs from the exact curve: {policy}"):
+        assert named in found(named).message
+        assert found(named).hint.startswith("size with --write-policy write_through")
+        assert "--policies" in found(named).hint
+    for other in (None, "the traffic drifted: new requests hit 1.00 %"):
+        assert "failures and dropped pages" in found(other).hint
+
+
 def test_failed_copies_and_dropped_pages_make_a_step_differ_and_are_named() -> None:
     from hicachectl.size_findings import size_findings
 
