@@ -53,7 +53,9 @@ def columns_words(data: dict[str, Any]) -> str:
         )
     words.append("D1 counts incomplete last pages too")
     if len(data["curve"]["growth"]) > 1:
-        words.append("window: how far the plateau moved when the last quarter of the requests was added")
+        words.append(
+            "window: how far the plateau of the whole curve, L1 and host pool together, moved when the last quarter of the requests was added"
+        )
     return "; ".join(words)
 
 

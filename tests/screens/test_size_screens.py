@@ -173,6 +173,20 @@ def test_the_screen_says_why_there_is_no_interval() -> None:
     assert "no +- is known: 3 sessions" in columns_words(data)
 
 
+def test_the_plateau_of_the_host_pool_and_that_of_the_whole_curve_are_named_apart() -> None:
+    data = copy.deepcopy(DOCUMENT)
+    data["curve"] |= {"plateau_pages": 0, "plateau_d1_pages": 0}
+    for grown in data["curve"]["growth"]:
+        grown["plateau_pages"] = 6
+    stream = io.StringIO()
+    draw_size(Screen(stream, width=2000, ascii=True, tty=False), data, explain=True)
+    text = stream.getvalue()
+    assert "plateau of the host pool 0 pages (D1 0)" in text
+    assert "with incomplete last pages (D1) the plateau of the host pool is 0 pages" in text
+    assert "window 75 -> 100 %: that of the whole curve +0 %" in text
+    assert "plateau of the whole curve for the first 25, 50, 75, 100 % of the requests: 6, 6, 6, 6 pages" in text
+
+
 def test_no_pool_is_called_slower_or_faster_where_no_size_was_made_twice() -> None:
     from hicachectl.render.size_memory import restores_table
 

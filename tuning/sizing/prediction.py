@@ -34,7 +34,7 @@ __all__ = ["Prediction", "assumption_of", "predict", "remedy_of"]
 class Prediction:
     """The curve of full pages (D3, what the pool keeps), how sure it is, the limits, the choice, and the sizes to try.
 
-    `plateau_d1_pages` is the plateau when incomplete last pages count too; `busy_pages` are those of L1 that the
+    `plateau_d1_pages` is the plateau of the host pool when incomplete last pages count too; `busy_pages` are those of L1 that the
     `concurrency` running requests hold; `storage_pages` is the size of L3, 0: there is none, None: without a limit; `reach` says which pools can be tried.
     `input_tokens` are all of the window, `span_s` the time from its earliest to its latest. `window_sha256` is the digest of what was read.
     """
@@ -145,7 +145,7 @@ def predict(
     levels = Levels(
         curve.hits, curve.total, device_pages - busy, exclusive, everything if storage_pages is None else storage_pages
     )
-    if exclusive:
+    if exclusive or plateau_d1 <= levels.device_pages:
         plateau_d1 = max(0, plateau_d1 - levels.device_pages)
     bounce = max(1, concurrency) * _pages(request_tokens, geometry.page_tokens) if storage_pages != 0 else 0
     limits = Limits(longest_pages, bounce, budget.can_use_bytes // geometry.page_bytes)

@@ -85,6 +85,14 @@ def test_a_step_is_held_to_what_the_runtime_does_and_exclusive_tiers_are_named_a
     assert assumption_of(BASE, 60, 180) is None
 
 
+def test_a_plateau_that_l1_holds_already_is_a_host_pool_of_none_with_incomplete_last_pages_too(
+    trace: TraceFile,
+) -> None:
+    found = predicted(trace, device_pages=240)
+    assert (found.choice.plateau_pages, found.plateau_d1_pages) == (0, 0)
+    assert found.sure.growth[-1].plateau_pages == 240
+
+
 def test_storage_below_needs_host_pages_to_read_into_beside_the_longest_request(trace: TraceFile) -> None:
     assert predicted(trace).limits.bounce_pages == 0
     assert predicted(trace, storage_pages=1000).limits.bounce_pages == 6
