@@ -109,10 +109,15 @@ def confidence_of(
     growth = growth_of(found, window, definition, points, warm=bool(first))
     n_sessions = len(np.unique(window.session))
     if n_sessions < TENTHS:
-        return Confidence(
-            growth, None, f"{n_sessions} session{'' if n_sessions == 1 else 's'}, fewer than {TENTHS}: no interval"
-        )
+        return Confidence(growth, None, f"{_few(n_sessions, window.sessions_named)}, fewer than {TENTHS}: no interval")
     return Confidence(growth, jackknife_of(window, definition, first=first), None)
+
+
+def _few(n_sessions: int, named: bool) -> str:
+    if named:
+        return f"{n_sessions} session{'' if n_sessions == 1 else 's'}"
+    ways = f"{n_sessions} way{'' if n_sessions == 1 else 's'}"
+    return f"sessions cannot be told apart: not all are named, and requests begin in {ways} past what most share"
 
 
 def growth_of(

@@ -86,7 +86,7 @@ def _weighted_pass(
     requests: Iterable[TraceRequest], block_tokens: int, definition: Definition, first: int, weights: Ids,
     shared: npt.NDArray[np.bool_], band: SessionBand,
 ) -> HitCurve:  # fmt: skip
-    """As `ExtentPass`, each kept block as large as its weight; a session is its name, else its first block that is not `shared`."""
+    """As `ExtentPass`, each kept block as large as its weight; a session is its name, else its root."""
     kept = weights > 0
     place = (np.cumsum(kept) - 1).astype(np.int32)
     cache, numbering = WeightedPass(int(kept.sum())), Numbering()
@@ -118,10 +118,10 @@ def _weighted_pass(
 
 
 def _root(row: Ids, shared: npt.NDArray[np.bool_]) -> int:
-    """The second block where most requests share the first, as `window_of` tells sessions apart."""
+    """The first block that is not `shared`, as `window_of` tells sessions apart."""
     if not len(row):
         return 0
-    return int(row[1] if len(row) > 1 and shared[row[0]] else row[0])
+    return int(row[np.argmin(shared[row])])  # the first block where all are
 
 
 def _longer(counts: Counts, size: int) -> Counts:

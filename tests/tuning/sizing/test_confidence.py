@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from math import sqrt
 
 import numpy as np
@@ -64,8 +65,8 @@ def test_sessions_that_are_all_alike_leave_no_error_and_unlike_ones_do() -> None
 
 
 def test_fewer_sessions_than_tenths_give_no_interval_and_say_why() -> None:
-    few = [((s, 100 + s), BLOCK) for s in range(9)]
-    found = confidence_of(window_of(traced(few), BLOCK), D1, 1.0)
+    few = [replace(one, session=f"chat {one.index}") for one in traced([((s, 100 + s), BLOCK) for s in range(9)])]
+    found = confidence_of(window_of(few, BLOCK), D1, 1.0)
     assert found.jackknife is None
     assert found.reason == "9 sessions, fewer than 10: no interval"
 
