@@ -7,6 +7,7 @@
     {"kind": "stage", "name": "copy backend", "trial": {...}}   a replay beside the steps
     {"kind": "storage", "folder": "/disk/hicachectl-5d1e07ab93c2f418-l3", "marker": "..."}   before that folder is made
 
+and in each `"seal": "..."` at its end (`journal_lines`): a line that was edited is refused, not taken for a measurement.
 Pools are memory of the process alone, so a killed run leaves this folder and, of steps on a storage tier, the folder
 that it recorded. Whoever appends holds the folder's lock, which the kernel drops with the process.
 """
@@ -25,7 +26,7 @@ from typing import Any
 
 from hicachectl.errors import UsageError
 from hicachectl.tuning.lock import locked
-from hicachectl.tuning.sizing.journal_lines import JournalLine, bad_line, read_lines
+from hicachectl.tuning.sizing.journal_lines import JournalLine, bad_line, read_lines, sealed
 from hicachectl.tuning.sizing.trial_record import trial_of
 from hicachectl.tuning.sizing.whole_lines import whole_bytes, write_all
 from hicachectl.tuning.state import fsync_folder, no_room
@@ -130,7 +131,7 @@ class SizeJournal:
 
     def append(self, kind: str, **fields: Any) -> None:
         """Write one line and make it durable. Changes the journal. Raises HostError when it cannot."""
-        line = json.dumps({"kind": kind, **fields}, allow_nan=False).encode() + b"\n"
+        line = sealed(json.dumps({"kind": kind, **fields}, allow_nan=False).encode()) + b"\n"
         try:
             handle = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
