@@ -151,6 +151,19 @@ def test_broken_batches_are_tolerated_by_share_and_the_first_is_named(publisher:
     source.close()
 
 
+def test_a_batch_whose_time_is_no_number_is_a_broken_one_and_those_after_it_count(publisher: Publisher) -> None:
+    source = subscribed(publisher)
+    n = source.seen()["batches"]
+    publisher.send(batch([1, 2], ts=100.0))
+    publisher.send(batch([3, 4], ts=float("nan")))
+    publisher.send(batch([5, 6], ts=200.0))
+    publisher.send(batch([7, 8], ts=300.0))
+    assert [len(blocks) for blocks in wait_for(source, n + 4)][-3:] == [2, 2, 2]
+    assert source.seen()["broken"] == 1
+    assert any("time nan is not finite" in note for note in source.notes.sentences())
+    source.close()
+
+
 def test_nobody_at_the_other_end_is_seen() -> None:
     context = zmq.Context()
     probe = context.socket(zmq.PUB)
