@@ -182,3 +182,13 @@ def test_without_pyzmq_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
         open_live("tcp://127.0.0.1:5557", PAGE)
     assert caught.value.exit_code is ExitCode.UNSUPPORTED
     assert "hicachectl[live]" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "99999", "000"])
+def test_a_port_that_no_host_has_is_refused_not_waited_for(port: str) -> None:
+    with pytest.raises(UsageError, match=f"port {port} is not from 1 to 65535") as caught:
+        open_live(f"tcp://127.0.0.1:{port}", PAGE)
+    assert caught.value.where == "--live"
+    with pytest.raises(UsageError, match=f"port {port} ") as caught:
+        open_live("tcp://127.0.0.1:5557", PAGE, replay=f"tcp://[::1]:{port}")
+    assert caught.value.where == "--replay-endpoint"
