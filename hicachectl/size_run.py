@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hicachectl.context import Context
 from hicachectl.size_asked import asked_of, check_found, name_run, refuse_other
 from hicachectl.size_pages import sizes_of, storage_pages_of
-from hicachectl.size_tiers import is_exclusive, storage_folder_of
+from hicachectl.size_tiers import is_exclusive, require_storage_room, storage_folder_of
 
 if TYPE_CHECKING:
     from hicachectl.config import Effective
@@ -69,6 +69,8 @@ class Sizing:
             cli.note(f"trace: {oddity}")
         self.storage_pages = storage_pages_of(l3, self.base.geometry.page_bytes)
         self.storage_folder = storage_folder_of(l3_path, l3)
+        if self.storage_folder is not None and steps != NO_STEPS:
+            require_storage_room(self.storage_pages, self.plan.longest_pages)
         self.root = cli.host_root()
         self.device_pages = self.base.device_slots or self.plan.longest_pages
         on_host = self.device_pages * self.base.geometry.page_bytes if device_type(self.base.device) == "cpu" else 0
