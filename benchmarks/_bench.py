@@ -10,6 +10,7 @@ import gc
 import json
 import os
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
@@ -127,6 +128,7 @@ def report(
         content = {
             "benchmark": name,
             "version": _CONTENT_VERSION,
+            "command": command_of(sys.argv),
             "method": method,
             "quick": options.quick,
             "environment": where,
@@ -136,6 +138,24 @@ def report(
         draft.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         draft.replace(options.json)
         print(f"raw samples: {options.json}", file=sys.stderr)
+
+
+def command_of(argv: Sequence[str]) -> str:
+    """Return the command line that repeats a run: without what says where results go and which commit it is. Pure.
+
+    >>> command_of(["/a/bench_pool.py", "--cuda", "--json", "x.json", "--gib", "16", "--commit=abc"])
+    'python benchmarks/bench_pool.py --cuda --gib 16'
+    """
+    words, left_out = [], False
+    for word in argv[1:]:
+        name, _, value = word.partition("=")
+        if name in ("--json", "--commit"):
+            left_out = not value
+        elif not left_out:
+            words.append(word)
+        else:
+            left_out = False
+    return shlex.join(["python", f"benchmarks/{Path(argv[0]).name}", *words])
 
 
 def _print_table(rows: Sequence[Row]) -> None:

@@ -138,6 +138,8 @@ def rows_of(found: Found) -> list[Row]:
         if pair.ratio is None or pair.noise is None:
             continue
         verdict = ("slower" if pair.ratio > 1 else "faster") if pair.differs else "not to be told apart"
+        if pair.differs is None:
+            verdict = f"not known, {pair.reason}"
         note = f"{pair.ratio:.3f} +- {pair.noise:.3f} over {pair.n_requests:,} equal restores: {verdict}"
         rows.append(Row(f"restores, {name} against {pair.small_pages}", "times", pair.by_tenth, None, note))
     rows += [

@@ -12,11 +12,22 @@ from typing import Any
 RESULTS = Path(__file__).with_name("results")
 HEAD = """# Measured
 
-Made by `python benchmarks/tables.py` from the JSON files in this folder, which keep the raw samples. Measure again with
-`make bench`; a limit is kept when the median is at or below it, one with >= when it is at or above. The virtual machine without an
+Made by `python benchmarks/tables.py` from the JSON files in this folder, which keep the raw samples. `make bench` runs every benchmark as
+it is without an accelerator; what ran on one is repeated there by the line of its section. A limit is kept when the median is at or below it, one with >= when it is at or above. The virtual machine without an
 accelerator had two processors and ran other work now and then (the load average says how much), so runs differ; bench_replay has
 given 363 to 714 requests a second there.
 """
+
+TRACE = "traces/mooncake-fast25/conversation_trace.jsonl.gz"
+COMMANDS = {
+    "bench_copy": "python benchmarks/bench_copy.py --device cuda --rounds 11",
+    "bench_pool": "python benchmarks/bench_pool.py --cuda --gib 16 --threads 1,16 --rounds 2 --shmem-enabled advise --private-tmpfs",
+    "bench_replay_device": f"python benchmarks/bench_replay.py --device cuda --trace {TRACE}",
+    "bench_size_device": f"python benchmarks/bench_size.py --device cuda --geometry tiny-512k --trace {TRACE}",
+}
+"""How results were made whose files do not say so (`command`)."""
+LEAST_SAMPLES = 3
+"""Below this many samples their spread is not known (`hicachectl.bench_data`): a limit is kept or missed by so few alone."""
 
 
 def main() -> None:
@@ -36,6 +47,7 @@ def _section(content: dict[str, Any]) -> str:
     where = content["environment"]
     libraries = ", ".join(f"{name} {version}" for name, version in where["versions"].items() if version)
     commit = (where["commit"] or "unknown")[:12] + (" with uncommitted changes" if where["uncommitted_changes"] else "")
+    command = content.get("command") or COMMANDS.get(content["benchmark"])
     lines = [
         f"## {content['benchmark']}",
         "",
@@ -46,6 +58,16 @@ def _section(content: dict[str, Any]) -> str:
         f"Method: {content['method']}."
         + (" **Few, small samples (--quick): no measurement.**" if content["quick"] else ""),
         "",
+        *(
+            [
+                f"Repeat: `{command}`, as root for settings and mounts."
+                if "--shmem" in command
+                else f"Repeat: `{command}`.",
+                "",
+            ]
+            if command
+            else []
+        ),
         "| case | p50 | min | max | unit | limit | n | note |",
         "|---|---:|---:|---:|---|---|---:|---|",
     ]
@@ -57,6 +79,9 @@ def _section(content: dict[str, Any]) -> str:
             at_least = row.get("at_least", False)
             kept = row["p50"] >= row["limit"] if at_least else row["p50"] <= row["limit"]
             limit = f"{'>= ' if at_least else ''}{row['limit']:g} {'kept' if kept else '**missed**'}"
+            limit += (
+                "" if len(samples) >= LEAST_SAMPLES else f", by {len(samples)} sample{'s' if len(samples) > 1 else ''}"
+            )
         lines.append(f"| {row['name']} | {numbers} | {row['unit']} | {limit} | {len(samples)} | {row['note']} |")
     return "\n".join([*lines, ""])
 

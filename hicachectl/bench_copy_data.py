@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hicachectl.bench_costs import line_cost, transfer_measures, transfers_of, why_no_line
 from hicachectl.bench_data import Costs, Expected, LineCost, Measure, measure
+from hicachectl.bench_memory import NO_MEMORY, memory_data
 from hicachectl.units import KIB, MIB
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def copy_reasons(probe: CopyProbe, measures: Sequence[Measure]) -> dict[str, str
     return no_line | {
         "/costs/host_read": why.get("host_read", none), "/costs/host_write": why.get("host_write", none), "refused": "it ran", "cut": "as many rounds as asked for",
         "costs_of": none, "submissions_load": "not measured", "submissions_backup": "not measured",
-        "outlasted": "not measured",
+        "outlasted": "not measured", **NO_MEMORY,
     }  # fmt: skip
 
 
@@ -137,6 +138,7 @@ def copy_details(probe: CopyProbe) -> dict[str, Any]:
         "bytes": probe.n_bytes,
         "layer_groups": list(probe.layer_groups),
         "products_size": probe.products_size,
+        "host_memory": memory_data(probe.host_memory),
         "costs_of": None if main is None else {"layout": main.layout.value, "backend": main.backend.value},
         "rows": [
             {

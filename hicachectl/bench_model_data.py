@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hicachectl.bench_break_even import is_made_up, why_no_curve
 from hicachectl.bench_costs import line_cost, transfers_of, why_no_line
 from hicachectl.bench_data import NO_TIME, Costs, LineCost, Measure, RecomputeLine, fewer, measure
+from hicachectl.bench_memory import NO_MEMORY, memory_data
 from hicachectl.envelope import plain
 
 if TYPE_CHECKING:
@@ -197,6 +198,7 @@ def model_details(probe: RestoreProbe, model: Model, geometry: Mapping[str, Any]
         "backend": probe.backend,
         "backend_reason": probe.backend_reason,
         "not_registered": probe.not_registered,
+        "host_memory": memory_data(probe.host_memory),
         "verified_pages": probe.verified_pages,
         "storage": storage,
         "restore": [{"tier": tier.name, **plain(tier.fit)} for tier in model.tiers],
@@ -220,6 +222,7 @@ def model_reasons(model: Model) -> dict[str, str]:
         "/recompute/hardware": "not said",
         "/recompute_reason": "there is one",
         "/not_registered": "all of it was registered",
+        **NO_MEMORY,
         "n_tokens": "restoring is cheaper at no length",
         "low_tokens": "no refit breaks even, or nothing to refit",
         "high_tokens": "some refits never break even, or nothing to refit",

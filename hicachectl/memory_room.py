@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import resource
 from pathlib import Path
 
 from hicachectl.errors import HostError
@@ -16,9 +15,9 @@ _LINE = re.compile(r"(\w+):\s+(\d+)(?: kB)?$", re.ASCII)
 
 
 def host_memory(root: Path = Path("/")) -> HostMemory:
-    """Read total, available and hugetlb memory, the tightest cgroup limit, the locked-memory limit and free memory by node.
+    """Read total, available and hugetlb memory, the tightest cgroup limit and free memory by node.
 
-    Reads a few small files under `root`; the locked-memory limit is this process's own. Raises HostError without MemTotal and
+    Reads a few small files under `root`. Raises HostError without MemTotal and
     MemAvailable: a sum without them would be made up. Source: Linux Documentation/filesystems/proc.rst, "meminfo".
     """
     try:
@@ -33,14 +32,12 @@ def host_memory(root: Path = Path("/")) -> HostMemory:
         ) from error
     page = found.get("Hugepagesize", 0) << 10
     free = max(0, found.get("HugePages_Free", 0) - found.get("HugePages_Rsvd", 0))
-    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     return HostMemory(
         total_bytes=total,
         available_bytes=available,
         hugetlb_bytes=found["Hugetlb"] << 10 if "Hugetlb" in found else found.get("HugePages_Total", 0) * page,
         hugetlb_free_bytes=free * page,
         group=tightest_group(root),
-        memlock_bytes=None if limit == resource.RLIM_INFINITY else limit,
         node_free_bytes=_node_free(root),
     )
 

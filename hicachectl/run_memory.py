@@ -15,7 +15,7 @@ from hicachectl.runtime.memory.placement_modes import Placed, PlacementMode, nod
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.memory.syscalls import MemoryCalls
 
-__all__ = ["mapping_spec", "parse_weights", "small_pages_warning"]
+__all__ = ["mapping_spec", "measuring_spec", "parse_weights", "small_pages_warning"]
 
 _TMPFS = "/dev/shm"
 
@@ -52,6 +52,12 @@ def mapping_spec(
         largest_registration_bytes=memory.chunk_bytes,
         must_register=memory.must_register,
     )
+
+
+def measuring_spec(memory: HostMemoryConfig, device: str, *, tuned_weights: str | None = None) -> MappingSpec:
+    """Return what a measurement asks of its pools' memory: what `run` would ask, but a file gets no name. Raises what `mapping_spec` raises."""
+    spec = mapping_spec(memory, device, tuned_weights=tuned_weights)
+    return replace(spec, path=os.path.dirname(spec.path) or ".", named=False) if spec.named and spec.path else spec
 
 
 def parse_weights(text: str | None) -> tuple[tuple[int, int], ...]:

@@ -167,6 +167,8 @@ def _facts(data: dict[str, Any], found: SizeFound, why_no_costs: str) -> dict[st
     for name, reason in COST_REASONS.items():
         if data["costs"] is not None and data["costs"][name] is None:
             null(f"/costs/{name}", reason)
+    if data["costs"] is not None and data["costs"]["carry_s_per_gib_h"] is None:
+        null("/costs/carry_s_per_gib_h", found.pool_costs.carry_reason)
     if data["costs"] is None:
         null("/costs", why_no_costs or "not known")
     if data["costs_reason"] is None:
@@ -231,7 +233,7 @@ def _pool_cost_reasons(costs: PoolCosts) -> list[tuple[str, str]]:
     if costs.again is not None:
         ratios["again"] = costs.again
     for pointer, ratio in ratios.items():
-        for name in ("ratio", "noise", "slower_s_per_page"):
+        for name in ("ratio", "noise", "slower_s_per_page", "differs"):
             if getattr(ratio, name) is None:
                 found.append((f"{pointer}/{name}", ratio.reason or "not compared"))
         if ratio.reason is None:

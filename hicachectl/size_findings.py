@@ -26,6 +26,7 @@ def size_exit_code(climbed: Climbed, *, predict_only: bool) -> ExitCode:
 
 def size_findings(prediction: Prediction, climbed: Climbed) -> list[Diagnostic]:
     """Name what the steps and the window say about the size found. Pure."""
+    from hicachectl.tuning.sizing.prediction import remedy_of
     from hicachectl.tuning.sizing.step_rules import Ended
 
     found = []
@@ -41,17 +42,22 @@ def size_findings(prediction: Prediction, climbed: Climbed) -> list[Diagnostic]:
             )
         )  # fmt: skip
     for step in climbed.steps:
+        hint = "look at failures and dropped pages of that step"
         if step.trial is None:
+            hint = "free memory or give a smaller --max-bytes"
             text = f"the step of {step.pages} pages failed: {step.reason}"
         elif not step.trial.is_resident:
             text = f"of the pool of {step.pages} pages only a part was resident"
         elif step.trial.failures:
+            if "storage_full" in step.trial.failures:
+                hint = "free room on the disk of --l3-path, or give a smaller --l3"
             failed = ", ".join(f"{n} {name}" for name, n in sorted(step.trial.failures.items()))
             text = f"copies of the step of {step.pages} pages failed: {failed}"
         elif step.trial.dropped_pages and step.exact:
             text = f"the step of {step.pages} pages dropped {step.trial.dropped_pages} pages: the pool had no room for them"
         elif not step.holds:
             named = step.assumption or "none of the known assumptions is broken"
+            hint = remedy_of(named) or hint
             text = f"the step of {step.pages} pages hit {step.trial.hit_pages} pages, predicted {step.predicted_hits}: {named}"
         elif not storage_holds(prediction, step):
             text = (
@@ -60,14 +66,6 @@ def size_findings(prediction: Prediction, climbed: Climbed) -> list[Diagnostic]:
             )
         else:
             continue
-        full = step.trial is not None and "storage_full" in step.trial.failures
-        hint = (
-            "free memory or give a smaller --max-bytes"
-            if step.trial is None
-            else "free room on the disk of --l3-path, or give a smaller --l3"
-            if full
-            else "look at failures and dropped pages of that step"
-        )
         found.append(Diagnostic("HC-SIZE-STEP", Severity.WARN, text, subject="steps", hint=hint))
     found += _about_choice(prediction, climbed)
     if climbed.ended is Ended.TIME:

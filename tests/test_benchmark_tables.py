@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
+import shlex
 import statistics
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -65,3 +69,29 @@ def test_a_result_is_a_whole_run_of_committed_code_and_its_median_is_that_of_its
     assert len(content["environment"]["commit"]) == 40
     for row in content["rows"]:
         assert row["p50"] == statistics.median(row["samples"])
+
+
+@pytest.mark.parametrize("name", tables().COMMANDS)
+def test_the_line_that_repeats_a_result_stands_on_the_page_and_parses(name: str) -> None:
+    command = tables().COMMANDS[name]
+    assert f"Repeat: `{command}`" in (RESULTS / "README.md").read_text(encoding="utf-8")
+    script, *words = shlex.split(command)[1:]
+    told = subprocess.run(
+        [sys.executable, BENCHMARKS.parent / script, "--help"], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    known = set(re.findall(r"--[a-z-]+", told))
+    assert {word for word in words if word.startswith("--")} <= known
+
+
+def test_a_result_that_says_how_it_was_made_is_taken_at_its_word_and_few_samples_are_told(tmp_path: Path) -> None:
+    content = json.loads((RESULTS / "bench_pool.json").read_text(encoding="utf-8"))
+    (tmp_path / "bench_pool.json").write_text(
+        json.dumps(content | {"command": "python benchmarks/bench_pool.py --gib 3"})
+    )
+    page = tables().page(tmp_path)
+    assert "Repeat: `python benchmarks/bench_pool.py --gib 3`." in page
+    assert "kept, by 2 samples" in page
+    for row in content["rows"]:
+        row["samples"] = [row["p50"]] * 3
+    (tmp_path / "bench_pool.json").write_text(json.dumps(content))
+    assert " by " not in "".join(re.findall(r"kept[^|]*", tables().page(tmp_path)))

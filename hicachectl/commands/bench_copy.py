@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hicachectl.config import Effective
     from hicachectl.runtime.geometry import KVGeometry
     from hicachectl.runtime.layout import Backend, Layout
+    from hicachectl.runtime.memory.spec import MappingSpec
     from hicachectl.runtime.probes.copy import CopyProbe
     from hicachectl.runtime.probes.device import ProbeDevice
 
@@ -65,6 +66,7 @@ def copy(
     from hicachectl.bench_setting import setting_of
     from hicachectl.config import load_config
     from hicachectl.render.bench_copy import draw_copy
+    from hicachectl.run_memory import measuring_spec
     from hicachectl.runtime.layout import Backend, Layout
     from hicachectl.runtime.probes.device import find_probe_device
 
@@ -78,8 +80,10 @@ def copy(
     wanted = (_words(layouts, Layout, "--layout", "layout"), _words(backends, Backend, "--backend", "copy backend"))
     on = find_probe_device(effective.run.device)
     model = _geometry(effective, accelerated=on.is_accelerator)
+    weights = effective.config.tune.numa.interleave_weight
+    memory = measuring_spec(effective.run.host_memory, on.name, tuned_weights=weights)
     n_pages = _pages(pages, model, accelerated=on.is_accelerator)
-    probe = _probe(cli, model, n_pages, on, *wanted, rounds, time_budget)
+    probe = _probe(cli, model, n_pages, on, memory, *wanted, rounds, time_budget)
     measures = copy_measures(probe, accelerated=on.is_accelerator)
     refusal = _refusal(probe)
     hint = "give more --rounds or --pages, on a quiet machine"
@@ -141,7 +145,7 @@ def _pages(pages: int | None, geometry: KVGeometry, *, accelerated: bool) -> int
 
 
 def _probe(
-    cli: Context, model: KVGeometry, n_pages: int, on: ProbeDevice, layouts: Sequence[Layout], backends: Sequence[Backend],
+    cli: Context, model: KVGeometry, n_pages: int, on: ProbeDevice, memory: MappingSpec, layouts: Sequence[Layout], backends: Sequence[Backend],
     rounds: int, time_budget_s: float | None,
 ) -> CopyProbe:  # fmt: skip
     from hicachectl.runtime.probes.copy import run_copy_probe
@@ -154,7 +158,7 @@ def _probe(
             progress.advance()
 
         return run_copy_probe(
-            model, n_pages, on.name, layouts=layouts, backends=backends, rounds=rounds, told=told,
+            model, n_pages, on.name, layouts=layouts, backends=backends, rounds=rounds, host_memory=memory, told=told,
             go_on=lambda: deadline_s is None or monotonic() < deadline_s,
         )  # fmt: skip
 

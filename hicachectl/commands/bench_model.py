@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hicachectl.bench_model_data import Prefill
     from hicachectl.config import RunConfig
     from hicachectl.runtime.geometry import KVGeometry
+    from hicachectl.runtime.memory.spec import MappingSpec
     from hicachectl.runtime.probes.device import ProbeDevice
     from hicachectl.runtime.probes.fits import Timing
     from hicachectl.runtime.probes.restores import RestoreProbe
@@ -72,6 +73,7 @@ def model(
     from hicachectl.bench_setting import setting_of
     from hicachectl.interrupt import asked_to_stop, stop_error
     from hicachectl.render.bench_model import draw_model
+    from hicachectl.run_memory import measuring_spec
     from hicachectl.run_plan import effective_config, not_ready
     from hicachectl.runtime.geometry import preset
     from hicachectl.runtime.probes.device import find_probe_device
@@ -81,11 +83,13 @@ def model(
     cli: Context = ctx.obj
     cli.refuse_root("bench model")
     flags = {"run.geometry": geometry, "run.page_tokens": page_tokens, "run.layout": layout, "run.backend": backend}
-    run = cli.took(effective_config(flags, cli.environ, cli.config_path, profile)).run
+    effective = cli.took(effective_config(flags, cli.environ, cli.config_path, profile))
+    run = effective.run
     kv = preset(run.geometry, run.page_tokens, run.dtype)
     asked_tokens = _lengths(lengths, kv.page_tokens)
     timings = _check_prefill(prefill, prefill_file, prefill_hardware, kv)
     on = find_probe_device(device)
+    memory = measuring_spec(run.host_memory, on.name, tuned_weights=effective.config.tune.numa.interleave_weight)
     n_pages = sorted({-(-n // kv.page_tokens) for n in asked_tokens})
     folder, why = (None, "") if path == "none" else bench_folder(path, run)
     for said in () if folder is None else clear_left(folder):
@@ -96,7 +100,7 @@ def model(
     deadline_s = None if time_budget is None else monotonic() + time_budget
     with asked_to_stop() as asked:
         try:
-            probe = _probe(cli, kv, n_pages, run, on, folder, rounds, deadline_s, lambda: asked() is not None)
+            probe = _probe(cli, kv, n_pages, run, on, memory, folder, rounds, deadline_s, lambda: asked() is not None)
             found, no_prefill = _prefill(
                 cli, prefill, timings, prefill_file, prefill_hardware, run, kv, on, asked_tokens, rounds, deadline_s,
                 lambda: asked() is not None,
@@ -204,8 +208,8 @@ def _require_room(kv: KVGeometry, n_pages: int, folder: Path | None, on: ProbeDe
 
 
 def _probe(
-    cli: Context, kv: KVGeometry, n_pages: list[int], run: RunConfig, on: ProbeDevice, folder: Path | None, rounds: int,
-    deadline_s: float | None, stop: Callable[[], bool],
+    cli: Context, kv: KVGeometry, n_pages: list[int], run: RunConfig, on: ProbeDevice, memory: MappingSpec, folder: Path | None,
+    rounds: int, deadline_s: float | None, stop: Callable[[], bool],
 ) -> RestoreProbe:  # fmt: skip
     from hicachectl.runtime.layout import Backend, Layout
     from hicachectl.runtime.probes.restores import run_restore_probe
@@ -218,7 +222,7 @@ def _probe(
 
         return run_restore_probe(
             kv, n_pages, rounds=rounds, device=on.name, layout=Layout.parse(run.layout),
-            backend=None if run.backend == "auto" else Backend.parse(run.backend), storage=folder, stop=stop, told=told,
+            backend=None if run.backend == "auto" else Backend.parse(run.backend), host_memory=memory, storage=folder, stop=stop, told=told,
             go_on=lambda: deadline_s is None or monotonic() < deadline_s,
         )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hicachectl.bench_memory import memory_words
 from hicachectl.render.bench_words import (
     by_name,
     draw_head,
@@ -35,6 +36,8 @@ def draw_copy(screen: Screen, data: dict[str, Any]) -> None:
         f"BENCH COPY  {data['geometry']} {data['dtype']}, {format_count(data['pages'])} pages of {data['page_tokens']} tokens, {format_bytes(data['bytes'])}",
         data,
     )
+    if data["host_memory"] is not None:
+        screen.paragraph("  memory   ", memory_words(data["host_memory"]))
     ran = [row for row in data["rows"] if row["refused"] is None]
     if ran:
         screen.table(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hicachectl.bench_memory import memory_words
 from hicachectl.render.bench_words import draw_head, draw_no_answer, draw_no_costs, number
 from hicachectl.render.screen import Screen
 from hicachectl.render.table import Column, Table
@@ -25,6 +26,8 @@ def draw_model(screen: Screen, data: Data) -> None:
         data,
     )
     screen.paragraph("  copies   ", f"{kv['layout']} by {data['backend']} ({data['backend_reason']})")
+    if data["host_memory"] is not None:
+        screen.paragraph("  memory   ", memory_words(data["host_memory"]))
     _draw_storage(screen, data)
     columns = (
         Column("CURVE"), Column("FIXED a, ms"), Column("A TOKEN b, us"), Column("TOKENS", keep=1),
@@ -79,7 +82,7 @@ def even_words(even: Data) -> str:
     elif even["verdict"] == "open":
         text = f"OPEN: {even['reason']}"
     elif even["verdict"] == "always":
-        text = f"always: {even['reason']}"
+        return f"always: {even['reason']}{'' if even['high_tokens'] is None else '; in 95 of 100 refits too'}"
     else:
         text = f"from {format_count(even['n_tokens'])} tokens on ({even['reason']})"
     low, high = even["low_tokens"], even["high_tokens"]

@@ -40,11 +40,10 @@ def restores_table(data: dict[str, Any]) -> Table:
     costs, rows = data["pool_costs"], []
     for pair in [*costs["restores"], *([costs["again"]] if costs["again"] else [])]:
         is_same = pair["small_pages"] == pair["large_pages"]
-        verdict = "slower" if (pair["ratio"] or 0) > 1 else "faster"
         rows.append([
             format_count(pair["small_pages"]), "the same again" if is_same else format_count(pair["large_pages"]), format_count(pair["n_requests"]),
             None if pair["ratio"] is None else f"{pair['ratio']:.3f}", None if pair["noise"] is None else f"{pair['noise']:.3f}",
-            "not compared: too few" if pair["ratio"] is None else verdict if pair["differs"] else "not to be told apart",
+            _verdict(pair, twice=costs["again"] is not None),
         ])  # fmt: skip
     columns = (
         Column("PAGES", right=True), Column("SECOND", right=True), Column("SAME RESTORES", right=True, keep=2),
@@ -69,6 +68,17 @@ def pool_cost_words(costs: dict[str, Any]) -> str:
         f"a GiB takes {format_seconds(costs['populate_s_per_gib'])} to populate, {register}; "
         f"{format_seconds(low)} to {format_seconds(high)} over the steps. To carry: {carried}"
     )
+
+
+def _verdict(pair: dict[str, Any], *, twice: bool) -> str:
+    """Whether the second of a pair is slower. `twice`: one size was made twice, so its two runs were too short where that says nothing."""
+    if pair["ratio"] is None:
+        return "not compared: too few"
+    if pair["differs"] is None:
+        return f"not known: {'too few of one size made twice' if twice else 'no size was made twice'}"
+    if not pair["differs"]:
+        return "not to be told apart"
+    return "slower" if pair["ratio"] > 1 else "faster"
 
 
 def _count(counters: dict[str, int | None], name: str) -> str | None:

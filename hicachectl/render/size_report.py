@@ -22,7 +22,14 @@ from hicachectl.render.size_tiers import (
 )
 from hicachectl.render.svg import Plot, empty_plot, nice_ticks
 from hicachectl.render.table import Table
-from hicachectl.render.tune_size import curve_table, explanation, flags_table, steps_table, waterfall_table
+from hicachectl.render.tune_size import (
+    curve_table,
+    explanation,
+    flags_table,
+    flags_without_value,
+    steps_table,
+    waterfall_table,
+)
 from hicachectl.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -115,7 +122,9 @@ def size_page(data: dict[str, Any], plot: str) -> str:
         if data["waterfall"]
         else "",
         _section("Policies", policies_table(data), POLICIES_NOTE) if data["policies"] else "",
-        _section("Engines", flags_table(data), pool_words(data)) if data["flags"] else "",
+        _section("Engines", flags_table(data), ". ".join((pool_words(data), *flags_without_value(data))))
+        if data["flags"]
+        else "",
         "<section><h2>How</h2><ul>"
         + "".join(f"<li>{escape(text)}</li>" for text in explanation(data))
         + "</ul></section>",

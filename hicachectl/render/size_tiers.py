@@ -53,7 +53,9 @@ def columns_words(data: dict[str, Any]) -> str:
         )
     words.append("D1 counts incomplete last pages too")
     if len(data["curve"]["growth"]) > 1:
-        words.append("window: how far the plateau moved when the last quarter of the requests was added")
+        words.append(
+            "window: how far the plateau of the whole curve, L1 and host pool together, moved when the last quarter of the requests was added"
+        )
     return "; ".join(words)
 
 
@@ -76,10 +78,11 @@ def pool_words(data: dict[str, Any]) -> str:
 
 def economics_words(costs: dict[str, Any], page_tokens: int) -> str:
     """Say the costs that economics chose by. Pure."""
+    carry = costs["carry_s_per_gib_h"]
+    carried = "carry not measured, counted as 0" if carry is None else f"{carry:.3g} s/h to carry"
     parts = [
         f"a token computed {format_seconds(costs['prefill_s'])}, restored {format_seconds(costs['restore_s'])} (by {costs['source']})",
-        f"a GiB of pool {format_seconds(costs['make_s_per_gib'])} to make, {costs['carry_s_per_gib_h']:.3g} s/h to carry, "
-        f"{costs['lives_h']:g} h to live",
+        f"a GiB of pool {format_seconds(costs['make_s_per_gib'])} to make, {carried}, {costs['lives_h']:g} h to live",
         f"{format_count(round(costs['tokens_per_h']))} input tokens in whole pages an hour",
     ]
     if costs["storage_restore_s"] is not None:

@@ -44,12 +44,12 @@ def draw_curve(screen: Screen, data: dict[str, Any]) -> None:
         screen.paragraph("  ", growth_words(data["growth"], too_short=bool(data["window_too_short"])))
 
 
-def growth_words(growth: list[dict[str, Any]], *, too_short: bool) -> str:
-    """Say how the plateau grew with the window. Pure."""
+def growth_words(growth: list[dict[str, Any]], *, too_short: bool, of: str = "plateau of") -> str:
+    """Say how the plateau grew with the window; `of` names it. Pure."""
     pages = [grown["plateau_pages"] for grown in growth]
     plateaus = ", ".join(map(format_count, pages))
     end = "lower bound, window too short" if too_short else _settled(pages)
-    return f"plateau of the first 25, 50, 75, 100 % of the requests: {plateaus} pages: {end}"
+    return f"{of} the first 25, 50, 75, 100 % of the requests: {plateaus} pages: {end}"
 
 
 def _settled(pages: list[int]) -> str:

@@ -21,7 +21,15 @@ from hicachectl.render.table import Column, Table
 from hicachectl.render.trace_curve import bar, growth_words
 from hicachectl.units import format_bytes, format_count, format_rate, format_seconds
 
-__all__ = ["curve_table", "draw_size", "explanation", "flags_table", "steps_table", "waterfall_table"]
+__all__ = [
+    "curve_table",
+    "draw_size",
+    "explanation",
+    "flags_table",
+    "flags_without_value",
+    "steps_table",
+    "waterfall_table",
+]
 
 
 def draw_size(screen: Screen, data: dict[str, Any], *, explain: bool = False) -> None:
@@ -74,6 +82,8 @@ def draw_size(screen: Screen, data: dict[str, Any], *, explain: bool = False) ->
         screen.paragraph(" note: ", POLICIES_NOTE)
     if data["flags"]:
         screen.table(flags_table(data), indent=" ")
+        for text in flags_without_value(data):
+            screen.paragraph(" note: ", text)
     pages = data["config_host_pages"]
     last_good = (
         f" with {format_count(pages)} pages, the last good step" if pages else " without a host pool, as no step held"
@@ -190,7 +200,7 @@ def flags_table(data: dict[str, Any]) -> Table:
         [
             flag["engine"],
             flag["flag"],
-            flag["value"] or "none fits",
+            flag["value"] or "none",
             flag["unit"],
             format_count(flag["pages"]),
             flag["scope"],
@@ -210,18 +220,27 @@ def flags_table(data: dict[str, Any]) -> Table:
     )
 
 
+def flags_without_value(data: dict[str, Any]) -> list[str]:
+    """Say why flags have no value, those of one reason together. Pure."""
+    named: dict[str, list[str]] = {}
+    for flag in data["flags"]:
+        if flag["value"] is None:
+            named.setdefault(flag["reason"], []).append(f"{flag['engine']} {flag['flag']}")
+    return [f"no value for {', '.join(flags)}: {reason}" for reason, flags in named.items()]
+
+
 def explanation(data: dict[str, Any]) -> list[str]:
     """Say how the size was chosen and what was not used. Pure."""
     curve = data["curve"]
     return [
-        f"The curve counts full pages (D3, what an engine keeps); with incomplete last pages (D1) the plateau is {format_count(curve['plateau_d1_pages'])} pages.",
+        f"The curve counts full pages (D3, what an engine keeps); with incomplete last pages (D1) the plateau of the host pool is {format_count(curve['plateau_d1_pages'])} pages.",
         "It is read from the right: the curves of chat and agent traffic are S-shaped, so the first small step and a knee lie in a desert "
         "before the sessions that come back (docs/facts.md#rejected-knees).",
         "Economics chooses where the prefill is that of the model whose pages are moved (run.compute.model) and restores and filling were "
         f"measured: the smallest pool whose net gain is within 1 % or the interval of the best; here the rule was: {data['choice']['rule']}.",
         "Running requests are taken to hold their whole input and output in L1, each its own: shared prefixes make it less. Steps replay "
         "one request at a time, so they are held to the curve with all of L1.",
-        growth_words(curve["growth"], too_short=curve["window_too_short"]),
+        growth_words(curve["growth"], too_short=curve["window_too_short"], of="plateau of the whole curve for"),
     ]
 
 
@@ -240,16 +259,18 @@ def _budget(budget: dict[str, Any]) -> str:
 
 def _curve_words(curve: dict[str, Any]) -> str:
     error = "" if curve["ceiling_error"] is None else f" +- {100 * curve['ceiling_error']:.2f}"
-    band = "" if curve["plateau_error_pages"] is None else f" +- {format_count(curve['plateau_error_pages'])}"
+    band = (
+        ""
+        if curve["plateau_error_pages"] is None or not curve["plateau_pages"]
+        else f" +- {format_count(curve['plateau_error_pages'])}"
+    )
     last = curve["growth"][-2:]
     moved = ""
     if len(last) == 2 and last[0]["plateau_pages"]:
-        moved = (
-            f", window 75 -> 100 %: plateau {100 * (last[1]['plateau_pages'] / last[0]['plateau_pages'] - 1):+.0f} %"
-        )
+        moved = f", window 75 -> 100 %: that of the whole curve {100 * (last[1]['plateau_pages'] / last[0]['plateau_pages'] - 1):+.0f} %"
     short = " (lower bound, window too short)" if curve["window_too_short"] else ""
     return (
-        f"exact, D3 (full pages). ceiling {100 * curve['ceiling']:.2f}{error} %, plateau {format_count(curve['plateau_pages'])}{band} pages "
+        f"exact, D3 (full pages). ceiling {100 * curve['ceiling']:.2f}{error} %, plateau of the host pool {format_count(curve['plateau_pages'])}{band} pages "
         f"(D1 {format_count(curve['plateau_d1_pages'])}){moved}{short}"
     )
 

@@ -2,11 +2,11 @@
 
     machine   total - other use - hugetlb held - left to the machine       what MemAvailable has, less the reserve
     cgroup    the tightest limit up the tree - what is used under it - left to the machine
-    memlock   RLIMIT_MEMLOCK, for what the process locks itself or registers for RDMA; registering with CUDA is not bound by it
     hugetlb   the free pages of the reserved pool that nobody was promised; only pools of kind hugetlb draw on it
 
 Everything is counted once for the host: the pools of all ranks, and a shared pool once however many map it. A sum that fits is a
-promise of the kernel, no more: memory is had when its pages were touched (`untouched`).
+promise of the kernel, no more: memory is had when its pages were touched (step `populate` of `mapping.py`). The locked-memory limit
+is no term: registering with a GPU's driver is not bound by it (docs/facts.md#memlock), and nothing else here locks memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from hicachectl.errors import CapacityError
 from hicachectl.units import format_bytes
 
-__all__ = ["Ask", "GroupLimit", "HostMemory", "Ledger", "Proof", "ledger", "require_node_room", "untouched"]
+__all__ = ["Ask", "GroupLimit", "HostMemory", "Ledger", "ledger", "require_node_room"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,6 @@ class HostMemory:
     hugetlb_free_bytes: int = 0
     group: GroupLimit | None = None
     """None: no limit binds this process."""
-    memlock_bytes: int | None = None
-    """None: unlimited."""
     node_free_bytes: Mapping[int, int] = field(default_factory=dict)
 
     @property
@@ -62,8 +60,6 @@ class Ask:
     ranks: int = 1
     shared: bool = False
     hugetlb: bool = False
-    locked: bool = False
-    """Locked by the process or registered for RDMA, so that RLIMIT_MEMLOCK binds it."""
 
     @property
     def total_bytes(self) -> int:
@@ -85,7 +81,7 @@ class Ledger:
     wanted_bytes: int
     room_bytes: int
     bound: str
-    """"usable memory", "usable memory under the cgroup limit" or "locked-memory limit"."""
+    """"usable memory" or "usable memory under the cgroup limit"."""
     hugetlb_wanted_bytes: int = 0
     hugetlb_room_bytes: int = 0
 
@@ -134,11 +130,6 @@ def ledger(host: HostMemory, asks: Sequence[Ask], *, reserve_bytes: int) -> Ledg
             room, bound = under, "usable memory under the cgroup limit"
     plain = [ask for ask in asks if not ask.hugetlb]
     wanted = sum(ask.total_bytes for ask in plain)
-    locked = sum(ask.n_bytes for ask in plain if ask.locked)  # the limit is a process's own
-    if locked and host.memlock_bytes is not None:
-        terms.append(("locked-memory limit", host.memlock_bytes))
-        if locked > host.memlock_bytes and wanted <= room:
-            wanted, room, bound = locked, host.memlock_bytes, "locked-memory limit"
     return Ledger(
         asks=tuple((ask.name, ask.total_bytes) for ask in asks),
         terms=tuple(terms),
@@ -170,27 +161,3 @@ def require_node_room(free_bytes: Mapping[int, int], n_bytes: int, nodes: Sequen
         else "no other node may be used",
         hint="make the pool smaller, or place it on more nodes",
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """What became of an ask: bytes asked, and bytes of it in memory after every page was touched (None: not looked at)."""
-
-    name: str
-    n_bytes: int
-    touched_bytes: int | None
-
-
-def untouched(proofs: Sequence[Proof]) -> tuple[str, ...]:
-    """Say of which asks the memory is not proven to be had: empty means all were touched. Pure.
-
-    >>> untouched([Proof("host pool", 4096, 4096), Proof("bounce", 4096, None), Proof("index", 8192, 4096)])
-    ('bounce: 4.0 KiB not touched', 'index: 4.0 KiB of 8.0 KiB touched')
-    """
-    found = []
-    for proof in proofs:
-        if proof.touched_bytes is None:
-            found.append(f"{proof.name}: {format_bytes(proof.n_bytes)} not touched")
-        elif proof.touched_bytes < proof.n_bytes:
-            found.append(f"{proof.name}: {format_bytes(proof.touched_bytes)} of {format_bytes(proof.n_bytes)} touched")
-    return tuple(found)

@@ -22,6 +22,7 @@ from hicachectl.runtime.probes.fits import Fit, Interval
 __all__ = ["BreakEven", "Saved", "Verdict", "break_even", "crossing", "saved_s"]
 
 Draws = npt.NDArray[np.float64]
+_NO_REFITS = "no interval: nothing to refit"
 
 
 class Verdict(str, Enum):
@@ -97,20 +98,34 @@ def break_even(
     """Compare two fitted curves. Pure.
 
     The draws are refits of each (`fits.resampled`), [draw, coefficient]; without them, or with one row, there is no interval.
-    A restore moves whole pages, so a crossing within the first page is ALWAYS.
+    A restore moves whole pages, so a crossing within the first page, in 95 of 100 refits too, is ALWAYS; where refits cross later it is
+    FROM that page.
     """
     at = crossing(restore.a_s, restore.b_s, recompute.b_s, recompute.c_s)
     low_high, why = _interval(restore_draws, compute_draws)
     known = _measured(restore, recompute)
     if at is None:
         word = "a restored token costs as much as a computed one or more, at every position"
-        return BreakEven(Verdict.NEVER, None, *low_high, False, "; ".join(filter(None, (word, why))))
+        return BreakEven(Verdict.NEVER, None, *low_high, False, _joined(word, why))
     if at <= page_tokens:
+        beyond = not known[0] <= page_tokens <= known[1]
+        far = _outside(restore, recompute, known) if beyond else None
         word = f"the first page of {page_tokens} tokens is cheaper to restore already"
-        return BreakEven(Verdict.ALWAYS, 0, *low_high, page_tokens < known[0], "; ".join(filter(None, (word, why))))
+        low, high = low_high
+        if why == _NO_REFITS:
+            return BreakEven(Verdict.ALWAYS, 0, None, None, beyond, _joined(word, far, why))
+        if high is not None and high <= page_tokens:
+            return BreakEven(Verdict.ALWAYS, 0, 0, 0, beyond, _joined(word, far, why))
+        return BreakEven(
+            Verdict.FROM, page_tokens, low, high, beyond, _joined(f"{word}, but not in every refit", far, why)
+        )
     beyond = not known[0] <= at <= known[1]
     word = _outside(restore, recompute, known) if beyond else "within the lengths measured"
-    return BreakEven(Verdict.FROM, math.ceil(at), *low_high, beyond, "; ".join(filter(None, (word, why))))
+    return BreakEven(Verdict.FROM, math.ceil(at), *low_high, beyond, _joined(word, why))
+
+
+def _joined(*words: str | None) -> str:
+    return "; ".join(filter(None, words))
 
 
 def saved_s(
@@ -141,7 +156,7 @@ def _interval(
 ) -> tuple[tuple[int | None, int | None], str | None]:
     """Return low and high, None where they are not known or not finite, and the reason."""
     if restore_draws is None or compute_draws is None or max(len(restore_draws), len(compute_draws)) < 2:
-        return (None, None), "no interval: nothing to refit"
+        return (None, None), _NO_REFITS
     ours, theirs = _paired(restore_draws, compute_draws)
     lengths = [crossing(float(r[0]), float(r[1]), float(c[1]), float(c[2])) for r, c in zip(ours, theirs, strict=True)]
     ends = np.sort(np.array([math.inf if at is None else at for at in lengths]))

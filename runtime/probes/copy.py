@@ -20,13 +20,15 @@ import torch
 from hicachectl.errors import HicacheError, Unsupported, UsageError
 from hicachectl.runtime.geometry import KVGeometry
 from hicachectl.runtime.layout import Backend, Layout, compatible
+from hicachectl.runtime.memory.spec import MappingSpec
+from hicachectl.runtime.memory.steps import MappingReport
 from hicachectl.runtime.probes.copy_rig import Case, Rig, WrongBytes, backends_here, finish
 from hicachectl.runtime.probes.copy_times import AgainstPeak, BesideProducts, against_peak, beside_products
 from hicachectl.runtime.probes.products import Products
 from hicachectl.runtime.transfer.autotune import Candidate, Measured, choose
 from hicachectl.runtime.transfer.backends import Direction
 from hicachectl.runtime.transfer.engine import TransferEngine
-from hicachectl.runtime.transfer.groups import layer_groups
+from hicachectl.runtime.transfer.groups import layer_groups, load_groups
 from hicachectl.runtime.transfer.options import StagingOptions
 
 __all__ = ["NO_TIME", "CopyLines", "CopyProbe", "CopyRow", "copy_pool_bytes", "run_copy_probe"]
@@ -95,6 +97,8 @@ class CopyProbe:
     products_size: int
     rows: tuple[CopyRow, ...]
     lines: tuple[CopyLines, ...]
+    host_memory: MappingReport | None = None
+    """What the host memory of the first layout got; None where no pool was made."""
 
     @property
     def n_bytes(self) -> int:
@@ -117,12 +121,13 @@ def run_copy_probe(
     rounds: int,
     options: StagingOptions | None = None,
     products_size: int | None = None,
+    host_memory: MappingSpec = MappingSpec(),  # noqa: B008 - frozen
     told: Callable[[str], None] = lambda text: None,
     go_on: Callable[[], bool] = lambda: True,
 ) -> CopyProbe:
     """Measure `n_pages` pages of a geometry in every layout with every backend, `rounds` times after a warm-up.
 
-    `device` is named as torch does ("cpu", "cuda:0"). Takes two pools of `copy_pool_bytes` at a time, one in host memory, one on
+    `device` is named as torch does ("cpu", "cuda:0"), `host_memory` is what is asked of the host pools' memory. Takes two pools of `copy_pool_bytes` at a time, one in host memory, one on
     the device, and gives them back. `told` hears a line before each pair, `go_on` is asked then whether there is time. Raises
     UsageError for nothing to move, and WrongBytes where a copy was wrong.
     """
@@ -134,29 +139,37 @@ def run_copy_probe(
     groups = layer_groups(geometry.n_layers)
     rows: list[CopyRow] = []
     lines: list[CopyLines] = []
+    memory: MappingReport | None = None
     with _collector_off():
         for layout in layouts:
-            cells = _Cells(Case(geometry, n_pages, layout), on, groups, rounds, options, size)
+            cells = _Cells(Case(geometry, n_pages, layout), on, groups, rounds, options, size, host_memory)
             try:
                 found = cells.measure(backends, told, go_on)
                 rows += found
                 line = cells.lines(found) if go_on() else None
                 lines += [] if line is None else [line]
+                memory = memory or cells.host_memory
             finally:
                 cells.close()
-    return CopyProbe(geometry, n_pages, groups, rounds, size, tuple(rows), tuple(lines))
+    return CopyProbe(geometry, n_pages, groups, rounds, size, tuple(rows), tuple(lines), memory)
 
 
 class _Cells:
     """One layout: its rig, made when the first backend needs it, and what each backend does on it."""
 
     def __init__(
-        self, case: Case, device: torch.device, groups: tuple[int, ...], rounds: int, options: StagingOptions, size: int
-    ) -> None:
+        self, case: Case, device: torch.device, groups: tuple[int, ...], rounds: int, options: StagingOptions, size: int,
+        spec: MappingSpec,
+    ) -> None:  # fmt: skip
         self._case, self._device, self._groups = case, device, groups
-        self._rounds, self._options, self._size = rounds, options, size
+        self._rounds, self._options, self._size, self._spec = rounds, options, size, spec
         self._rig: Rig | None = None
         self._compute: Products | None = None
+
+    @property
+    def host_memory(self) -> MappingReport | None:
+        """What the host pool's memory got; None before there is one."""
+        return None if self._rig is None else self._rig.host_pool.report
 
     def close(self) -> None:
         """Give the pools back."""
@@ -185,7 +198,7 @@ class _Cells:
         return rows
 
     def lines(self, rows: Sequence[CopyRow]) -> CopyLines | None:
-        """Time several sizes with the best backend of these, as one layer group like a restore of the cache; None where none ran."""
+        """Time several sizes with the best backend of these, in the layer groups of a restore of the cache; None where none ran."""
         ran = [_summary(row) for row in rows if row.load is not None and row.backup is not None]
         if not ran or self._rig is None:
             return None
@@ -193,7 +206,8 @@ class _Cells:
         n_pages = self._case.n_pages
         sizes = sorted({*(_SIZE_STEP**i for i in range(n_pages.bit_length()) if _SIZE_STEP**i < n_pages), n_pages})
         seen: dict[Direction, list[tuple[int, float]]] = {Direction.LOAD: [], Direction.BACKUP: []}
-        with self._rig.engine(best, None, self._options) as (engine, _):
+        groups = load_groups(self._case.geometry.n_layers, self._device.type)
+        with self._rig.engine(best, groups, self._options) as (engine, _):
             for _ in range(self._rounds):
                 for size in sizes:
                     for direction, transfers in seen.items():
@@ -205,7 +219,7 @@ class _Cells:
     def _cell(self, row: CopyRow) -> CopyRow:
         try:
             if self._rig is None:
-                self._rig = Rig(self._case, self._device)
+                self._rig = Rig(self._case, self._device, host_memory=self._spec)
             with self._rig.engine(row.backend, self._groups, self._options) as (engine, backend):
                 row = self._timed(row, self._rig, engine)
                 return replace(row, staging_bytes=int(getattr(backend, "staging_bytes", 0)))
@@ -251,9 +265,11 @@ def _summary(row: CopyRow) -> Measured:
     """Put a row into the form that `autotune.choose` judges. Pure."""
     assert row.load is not None
     assert row.backup is not None
-    slow = [median(one.times_alone) for one in (row.beside_load, row.beside_backup) if one is not None]
+    beside = [one for one in (row.beside_load, row.beside_backup) if one is not None]
+    slow = [median(one.times_alone) for one in beside]
     rates = [one.n_bytes / median(one.wall_s) for one in (row.load, row.backup)]
-    return Measured(Candidate(row.backend), rates[0], rates[1], max(slow, default=None))
+    outlasted = all(each for one in beside for each in one.outlasted)
+    return Measured(Candidate(row.backend), rates[0], rates[1], max(slow, default=None), outlasted)
 
 
 @contextmanager

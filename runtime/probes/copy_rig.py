@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -59,14 +59,22 @@ class Rig:
     """Pools of a case with random bytes on the host, and slots drawn once: scattered on both sides, none twice.
 
     Takes memory for 2 x pages + 8 slots on the device, and as much on the host, registered where the device is an accelerator
-    whose driver is known. Raises what `map_pool` and `DevicePool` raise.
+    whose driver is known; `host_memory` says what it is made of and where it lies. Raises what `map_pool` and `DevicePool` raise.
     """
 
-    def __init__(self, case: Case, device: torch.device, seed: int = 5) -> None:
+    def __init__(
+        self,
+        case: Case,
+        device: torch.device,
+        seed: int = 5,
+        *,
+        host_memory: MappingSpec = MappingSpec(),  # noqa: B008 - frozen
+    ) -> None:
         self.case, self.device = case, device
         n_slots = 2 * case.n_pages + 8
         self.device_pool = DevicePool(case.geometry, n_slots, device)
-        spec = MappingSpec(must_register=device.type == "cuda")  # others: what registers for them is not known here
+        # others than cuda: what registers for them is not known here
+        spec = replace(host_memory, must_register=host_memory.must_register or device.type == "cuda")
         registrar = registrar_for(device.type, device.index or 0)
         memory = map_pool(case.geometry, n_slots, case.layout, spec, registrar=registrar)
         self.host_pool = HostPool(case.geometry, n_slots, case.layout, mapping=memory)

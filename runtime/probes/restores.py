@@ -25,6 +25,7 @@ from hicachectl.runtime.memory.host_pages import HostPages
 from hicachectl.runtime.memory.host_pool import HostPool, map_pool
 from hicachectl.runtime.memory.slots import Slots
 from hicachectl.runtime.memory.spec import MappingSpec
+from hicachectl.runtime.memory.steps import MappingReport
 from hicachectl.runtime.probes.page_cache import FileSystem, Look, file_system, put_out, resident_share, sampled_share
 from hicachectl.runtime.probes.stopping import ProbeStopped, Stop, never
 from hicachectl.runtime.probes.store_folder import StoreFolder
@@ -78,6 +79,8 @@ class RestoreProbe:
     storage_system: FileSystem | None = None
     storage_resident_share: float | None = None
     left: tuple[str, ...] = ()
+    host_memory: MappingReport | None = None
+    """What the host pool's memory got."""
 
     def of(self, path: Path) -> list[PathTiming]:
         """Return the timings of one path, oldest first. Pure."""
@@ -92,6 +95,7 @@ def run_restore_probe(
     device: str = "cpu",
     layout: Layout = Layout.PAGE_FIRST_DIRECT,
     backend: Backend | None = None,
+    host_memory: MappingSpec = MappingSpec(),  # noqa: B008 - frozen
     storage: FilePath | None = None,
     stop: Stop = never,
     told: Callable[[str], None] = lambda text: None,
@@ -102,7 +106,7 @@ def run_restore_probe(
     """Time restores of `lengths` pages on `device`, and from a new folder below `storage` when one is given.
 
     Takes a device and a host pool of the longest length, and writes as many pages into the folder; all is given back whatever
-    happens. `backend` None measures which to take; `go_on` is asked before each length of each round. Raises ProbeStopped when asked to stop, UsageError for what does not go
+    happens. `backend` None measures which to take; `host_memory` is what is asked of the host pool's memory; `go_on` is asked before each length of each round. Raises ProbeStopped when asked to stop, UsageError for what does not go
     together, CapacityError and StorageError for pools and folders that cannot be had, PageMismatch for a wrong byte.
     """
     if rounds < 1 or not lengths or min(lengths) < 1:
@@ -111,7 +115,7 @@ def run_restore_probe(
         )
     if backend is not None:
         require_compatible(layout, backend, device_type(device))
-    rig = _Rig(geometry, max(lengths), device, layout, backend, stop, clock, look_at)
+    rig = _Rig(geometry, max(lengths), device, layout, backend, host_memory, stop, clock, look_at)
     try:
         if storage is None:
             rig.warm_up(min(lengths))
@@ -138,8 +142,8 @@ class _Rig:
     """Both pools, the engine between them, and what was found so far."""
 
     def __init__(
-        self, geometry: KVGeometry, n_pages: int, device: str, layout: Layout, backend: Backend | None, stop: Stop, clock: Callable[[], float],
-        look_at: Look,
+        self, geometry: KVGeometry, n_pages: int, device: str, layout: Layout, backend: Backend | None, spec: MappingSpec, stop: Stop,
+        clock: Callable[[], float], look_at: Look,
     ) -> None:  # fmt: skip
         self._geometry, self._stop, self._clock, self._look_at = geometry, stop, clock, look_at
         self._n_pages, self._layout = n_pages, layout
@@ -148,9 +152,7 @@ class _Rig:
         self._engine: TransferEngine | None = None
         try:
             at = self._device_pool.device
-            mapping = map_pool(
-                geometry, n_pages, layout, MappingSpec(), registrar=registrar_for(at.type, at.index or 0)
-            )
+            mapping = map_pool(geometry, n_pages, layout, spec, registrar=registrar_for(at.type, at.index or 0))
             self._host_pool = HostPool(geometry, n_pages, layout, mapping=mapping)
             copier, reason = self._backend(backend)
             groups = load_groups(geometry.n_layers, at.type)
@@ -166,7 +168,11 @@ class _Rig:
         self._content = PoolContent(self._device_pool)
         registered = bool(self._host_pool.registrations)
         self.found = RestoreProbe(
-            str(at), copier.kind.value, reason, None if registered else self._why_not_registered(at.type)
+            str(at),
+            copier.kind.value,
+            reason,
+            None if registered else self._why_not_registered(at.type),
+            host_memory=self._host_pool.report,
         )
 
     def close(self) -> None:

@@ -25,6 +25,7 @@ def test_bench_pool_measures_without_a_device_and_says_what_it_left_out(tmp_path
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     content = json.loads(target.read_text())
+    assert content["command"] == "python benchmarks/bench_pool.py --quick"
     rows = {row["name"]: row for row in content["rows"]}
     assert (
         rows["anonymous huge, 2 threads: not in huge pages"]["limit"] is None

@@ -203,6 +203,54 @@ def test_a_backend_that_cannot_run_here_alone_is_unsupported_and_no_time_is_no_a
     }
 
 
+MEASURES = [
+    (*COPY, "--pages", "2", "--layout", "page_first", "--backend", "cpu", "--rounds", "3"),
+    (
+        "bench",
+        "model",
+        "--device",
+        "cpu",
+        "--geometry",
+        "tiny-4k",
+        "--path",
+        "none",
+        "--lengths",
+        "512,2048",
+        "--rounds",
+        "3",
+    ),
+]
+
+
+@pytest.mark.parametrize("line", MEASURES, ids=lambda line: line[1])
+def test_pools_are_made_as_the_configuration_of_run_says_and_told(line: tuple[str, ...]) -> None:
+    def made(kind: str, **more: str) -> dict[str, Any]:
+        env = {f"HICACHECTL_RUN_HOST_MEMORY_{name}": word for name, word in {"KIND": kind, **more}.items()}
+        ran = call(*line, "-o", "json", env=env)
+        assert ran.code in (0, 9), ran.err  # 9: another load on this machine
+        memory: dict[str, Any] = ran.json["data"]["host_memory"]
+        return memory
+
+    assert (made("anonymous")["kind"], made("memfd")["kind"]) == ("anonymous", "memfd")
+    small = made("anonymous", HUGE_PAGES="false")
+    assert (small["huge_share"], small["placement"], small["registered_with"]) == (0.0, None, None)
+    named = f"/dev/shm/hicachectl-bench-{os.getpid()}"
+    assert made("tmpfs", PATH=named)["kind"] == "tmpfs"
+    assert not os.path.exists(named)
+
+
+@pytest.mark.parametrize("line", MEASURES, ids=lambda line: line[1])
+def test_memory_that_goes_with_nothing_is_refused_as_run_refuses_it(line: tuple[str, ...]) -> None:
+    ran = call(*line, env={"HICACHECTL_RUN_HOST_MEMORY_PATH": "/dev/shm/a.pool"})
+    assert ran.code == 2
+    assert "host_memory.path /dev/shm/a.pool goes with kind tmpfs" in ran.err
+
+
+def test_the_memory_of_a_measurement_is_on_its_screen() -> None:
+    ran = call(*MEASURES[0], env={"HICACHECTL_RUN_HOST_MEMORY_KIND": "memfd"})
+    assert "memory   memfd, no placement asked for, " in ran.out
+
+
 def test_the_geometry_comes_from_flag_file_or_profile_and_else_suits_the_device(tmp_path: Path) -> None:
     file = tmp_path / "hicache.yaml"
     file.write_text("run:\n  geometry: tiny-64k\n  page_tokens: 16\n")

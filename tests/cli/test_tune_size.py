@@ -194,6 +194,18 @@ def test_the_answer_is_told_in_pages_on_the_host_a_rank_and_in_each_engines_unit
     assert flags["LMCache in-process", "max_local_cpu_size"] == pytest.approx(pages * page / 4 / 10**9, abs=0.01)
 
 
+def test_ranks_that_share_a_pool_are_told_no_flag_that_each_of_them_would_take_in_full() -> None:
+    asked = ("--trace", "chats.jsonl", "--geometry", "deepseek-v3", "--ranks", "8", "--steps", "none")
+    told = size(*asked, "--max-bytes", "100GiB", "--shared")
+    flags = {(flag["engine"], flag["flag"]): flag for flag in told["flags"]}
+    host = told["pool"]["host_bytes"]
+    assert 0 <= 8 * int(flags["Mooncake", "global_segment_size"]["value"]) - host < 8
+    assert 0 <= int(flags["Mooncake in SGLang", "global_segment_size"]["value"]) - host < 8
+    assert flags["SGLang", "--hicache-size"]["value"] is None
+    index = told["flags"].index(flags["SGLang", "--hicache-size"])
+    assert "without --shared" in told["facts"][f"/flags/{index}/value"]["reason"]
+
+
 def test_progress_counts_no_requests_where_no_step_is_made() -> None:
     ran = run("--trace", "chats.jsonl", "--steps", "none", "--progress", "plain")
     assert (ran.code, "steps  done in" in ran.err, "requests" in ran.err) == (0, True, False), ran.err
@@ -253,6 +265,9 @@ def test_steps_with_a_storage_tier_hit_all_three_tiers_as_predicted_and_leave_no
         assert step["measured_storage_hits"] == step["predicted_storage_hits"] == step["trial"]["storage_hit_pages"]
     assert data["steps"][0]["measured_storage_hits"] > 0
     assert data["steps"][0]["trial"]["storage_restore_s_per_token"] > 0
+    assert data["costs"] is None
+    assert "as economics was not used" in data["choice"]["reason"]
+    assert "not measured" not in data["choice"]["reason"]
     assert data["steps"][1]["measured_storage_hits"] == 0
     assert data["base"]["measured_storage_hits"] is None
     assert list((tmp_path / "disk").iterdir()) == []

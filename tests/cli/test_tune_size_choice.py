@@ -18,6 +18,7 @@ from hicachectl.bench_data import Costs as BenchCosts
 from hicachectl.bench_data import LineCost, RecomputeLine
 from hicachectl.data_digest import with_digest
 from hicachectl.errors import HostError
+from hicachectl.render.size_tiers import economics_words
 from hicachectl.runtime.memory.host_pool import map_pool
 from hicachectl.size_choice import last_good, origin_words, settle
 from hicachectl.tuning.sizing.economics import Costs
@@ -237,6 +238,19 @@ def test_restores_that_another_models_prefill_makes_dear_are_a_warning_alone() -
     assert [found["code"] for found in ran.json["diagnostics"]] == ["HC-SIZE-NO-RESTORE"]
 
 
+def test_a_carry_that_was_not_measured_is_null_with_its_reason_and_said_to_count_as_none() -> None:
+    Path("compute.yaml").write_text(
+        "run:\n  compute:\n    a_s: 0.001\n    b_s: 0.001\n    c_s: 0.0\n    model: tiny-4k\n    hardware: made up\n"
+    )
+    data = size("--trace", "chats.jsonl", "--config", "compute.yaml", "--no-waterfall")
+    assert data["costs"]["carry_s_per_gib_h"] is data["pool_costs"]["carry_s_per_gib_h"] is None
+    reasons = [data["facts"][f"/{name}/carry_s_per_gib_h"]["reason"] for name in ("costs", "pool_costs")]
+    assert reasons[0] == reasons[1] == data["pool_costs"]["carry_reason"]
+    words = economics_words(data["costs"], data["page_tokens"])
+    assert "carry not measured, counted as 0" in words
+    assert "0 s/h to carry" in economics_words(data["costs"] | {"carry_s_per_gib_h": 0.0}, data["page_tokens"])
+
+
 def test_a_size_that_is_not_confirmed_is_a_warning_that_says_what_is_missing() -> None:
     for asked, missing in (
         (("--steps", "100,200"), "no pool of that size was made"),
@@ -282,6 +296,22 @@ def test_the_configuration_calls_a_size_measured_only_where_a_pool_of_it_was_mad
     for asked in (("--steps", "none"), ("--steps", "100,200")):
         assert "240  # predicted, tune size" in written(*asked)
     assert "0  # tune size s-0004: no step held, time budget" in written("--time-budget", "0")
+
+
+def test_hits_that_a_named_assumption_explains_ask_for_what_the_curve_assumes_and_not_for_failures() -> None:
+    from hicachectl.size_findings import size_findings
+
+    def found(assumption: str | None) -> Any:
+        off = replace(step(240), predicted_hits=0, exact=assumption is None, assumption=assumption)
+        return size_findings(predicted(240), Climbed((step(0), off), Ended.UNSTABLE))[0]
+
+    policy = "write policy write_through_selective, the curve is write_through"
+    for named in (policy, f"the replay differs from the exact curve: {policy}"):
+        assert named in found(named).message
+        assert found(named).hint.startswith("size with --write-policy write_through")
+        assert "--policies" in found(named).hint
+    for other in (None, "the traffic drifted: new requests hit 1.00 %"):
+        assert "failures and dropped pages" in found(other).hint
 
 
 def test_failed_copies_and_dropped_pages_make_a_step_differ_and_are_named() -> None:

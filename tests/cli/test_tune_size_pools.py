@@ -56,6 +56,9 @@ def test_the_chain_has_a_row_for_the_memory_and_says_why_there_is_none_for_copie
     short = size("--trace", "chats.jsonl", "--no-waterfall", "--force")
     assert [row["stage"] for row in short["waterfall"]][2:] == ["+ capacity", "+ capacity"]
     assert short["pool_costs"]["again_reason"] == "not made (--no-waterfall)"
+    for index, pair in enumerate(short["pool_costs"]["restores"]):
+        assert pair["differs"] is None
+        assert short["facts"][f"/pool_costs/restores/{index}/differs"]["reason"] == pair["reason"]
 
 
 @pytest.mark.parametrize("fault", [Fault.REGISTER_DRIVER_ERROR, Fault.POPULATE_NO_MEMORY, Fault.DEVICE_LOST])

@@ -31,6 +31,7 @@ from hicachectl.runtime.cost import LinearCost
 from hicachectl.runtime.geometry import preset
 from hicachectl.runtime.layout import Backend, Layout, compatible
 from hicachectl.runtime.memory.register import NoRegistrar
+from hicachectl.runtime.memory.steps import MappingReport
 from hicachectl.runtime.probes.copy import CopyLines, CopyProbe, CopyRow
 from hicachectl.runtime.probes.copy_times import AgainstPeak, BesideProducts
 from hicachectl.runtime.probes.pool import default_cases, run_pool_probe
@@ -84,6 +85,18 @@ def pool(*, accelerated: bool) -> dict[str, Any]:
     return document
 
 
+MEMORY = MappingReport(
+    "anonymous",
+    1 << 30,
+    1 << 30,
+    2 << 20,
+    (),
+    huge_share=1.0,
+    placement="local on node 0",
+    registered_with="cuMemHostRegister_v2 of libcuda.so.1",
+)
+
+
 def moved(direction: Direction, rate: float, share: float, n_bytes: int) -> AgainstPeak:
     walls = tuple(n_bytes / rate * part for part in (1.01, 1.0, 0.98))
     return AgainstPeak(
@@ -115,7 +128,16 @@ def copy(*, accelerated: bool) -> dict[str, Any]:
     sizes = [n * geometry.page_bytes for n in (1, 4, 16)]
     seen = tuple((n, cost.seconds(n) * part) for part in (1.02, 1.0, 0.99) for n in sizes)
     lines = [CopyLines(layout, best, seen, seen) for layout in Layout]
-    probe = CopyProbe(geometry, n_pages, layer_groups(geometry.n_layers), 3, 8192, tuple(rows), tuple(lines))
+    probe = CopyProbe(
+        geometry,
+        n_pages,
+        layer_groups(geometry.n_layers),
+        3,
+        8192,
+        tuple(rows),
+        tuple(lines),
+        MEMORY if accelerated else replace(MEMORY, registered_with=None, placement=None),
+    )
     measures = copy_measures(probe, accelerated=accelerated)
     setting = replace(H200 if accelerated else PROCESSOR, method=method_words(accelerated=accelerated))
     result = bench_result(

@@ -171,3 +171,50 @@ def test_the_screen_says_why_there_is_no_interval() -> None:
         row["hit_rate_error"] = None
     data["curve"]["ceiling_error_reason"] = "3 sessions, fewer than 10: no interval"
     assert "no +- is known: 3 sessions" in columns_words(data)
+
+
+def test_the_plateau_of_the_host_pool_and_that_of_the_whole_curve_are_named_apart() -> None:
+    data = copy.deepcopy(DOCUMENT)
+    data["curve"] |= {"plateau_pages": 0, "plateau_d1_pages": 0}
+    for grown in data["curve"]["growth"]:
+        grown["plateau_pages"] = 6
+    stream = io.StringIO()
+    draw_size(Screen(stream, width=2000, ascii=True, tty=False), data, explain=True)
+    text = stream.getvalue()
+    assert "plateau of the host pool 0 pages (D1 0)" in text
+    assert "with incomplete last pages (D1) the plateau of the host pool is 0 pages" in text
+    assert "window 75 -> 100 %: that of the whole curve +0 %" in text
+    assert "plateau of the whole curve for the first 25, 50, 75, 100 % of the requests: 6, 6, 6, 6 pages" in text
+
+
+def test_no_pool_is_called_slower_or_faster_where_no_size_was_made_twice() -> None:
+    from hicachectl.render.size_memory import restores_table
+
+    data = copy.deepcopy(DOCUMENT)
+    data["pool_costs"] |= {"again": None, "again_reason": "not made"}
+    for pair in data["pool_costs"]["restores"]:
+        pair |= {"differs": None, "reason": "how far two runs of one size are apart is not known: not made"}
+    assert {row[-1] for row in restores_table(data).rows} == {"not known: no size was made twice"}
+    assert "not known: no size was made twice" in size_page(data, "")
+    data["pool_costs"]["again"] = data["pool_costs"]["restores"][0] | {"large_pages": 25_046, "ratio": None}
+    assert [row[-1] for row in restores_table(data).rows] == [
+        "not known: too few of one size made twice", "not known: too few of one size made twice", "not compared: too few",
+    ]  # fmt: skip
+
+
+def test_flags_without_a_value_are_named_with_their_reason_once_on_the_screen_and_the_page() -> None:
+    from hicachectl.render.tune_size import flags_table, flags_without_value
+
+    data = copy.deepcopy(DOCUMENT)
+    for flag in data["flags"][2:4]:
+        flag |= {"value": None, "pages": 0, "reason": "each rank makes a pool of its own of it"}
+    (text,) = flags_without_value(data)
+    assert text == (
+        "no value for vLLM simple cpu_bytes_to_use_per_rank, SGLang --hicache-size: each rank makes a pool of its own of it"
+    )
+    assert [row[2] for row in flags_table(data).rows].count("none") == 2
+    stream = io.StringIO()
+    draw_size(Screen(stream, width=200, ascii=True, tty=False), data)
+    assert text in stream.getvalue()
+    assert text in size_page(data, "")
+    assert flags_without_value(DOCUMENT) == []

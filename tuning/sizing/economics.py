@@ -4,7 +4,8 @@
     K(C) = GiB(C) (g / L + m)                                                 to make the pool, and to carry it
 
 N: input tokens in whole pages an hour; R: hits past L1 in restores long enough to pay (`restorable`), over all; t_p, t_r, t_3: seconds a
-token computed, restored from L2, and from L3; g: seconds a GiB to make; L: hours it lives; m: seconds an hour a GiB to carry.
+token computed, restored from L2, and from L3; g: seconds a GiB to make; L: hours it lives; m: seconds an hour a GiB to carry, counted
+as 0 where it was not measured.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Costs:
 
     `tokens_per_h` are the input tokens in whole pages of an hour, `lives_h` the hours a pool lives. `crossover_tokens`: restores of fewer
     tokens are dearer than computing (0: all pay, None: none does). `storage_restore_s`: seconds a token restored from L3;
-    None: not measured, so what L3 would serve anyway is not taken off. `source`: what measured `restore_s`.
+    None: not measured, so what L3 would serve anyway is not taken off. `carry_s_per_gib_h` None: not measured, counted as 0. `source`: what measured `restore_s`.
     """
 
     prefill_s: float
@@ -33,7 +34,7 @@ class Costs:
     make_s_per_gib: float
     tokens_per_h: float
     lives_h: float
-    carry_s_per_gib_h: float = 0.0
+    carry_s_per_gib_h: float | None = None
     crossover_tokens: int | None = 0
     storage_restore_s: float | None = None
     source: str = "given"
@@ -54,8 +55,8 @@ class Costs:
 
     @property
     def pool_s_per_gib_h(self) -> float:
-        """Seconds an hour that a GiB of pool costs. Pure."""
-        return self.make_s_per_gib / self.lives_h + self.carry_s_per_gib_h
+        """Seconds an hour that a GiB of pool costs, to carry what was measured of it. Pure."""
+        return self.make_s_per_gib / self.lives_h + (self.carry_s_per_gib_h or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,5 +104,5 @@ def payback_h(levels: Levels, costs: Costs, page_bytes: int, before: int, after:
     saved = saved_s_per_h(levels, costs)
     gained = float(saved[min(after, len(saved) - 1)] - saved[min(before, len(saved) - 1)])
     grown_gib = (after - before) * page_bytes / GIB
-    gained -= grown_gib * costs.carry_s_per_gib_h
+    gained -= grown_gib * (costs.carry_s_per_gib_h or 0.0)
     return grown_gib * costs.make_s_per_gib / gained if gained > 0 else None

@@ -56,7 +56,7 @@ def with_given(
         make_s_per_gib=make,
         tokens_per_h=traffic.tokens_per_h,
         lives_h=LIVES_H,
-        carry_s_per_gib_h=of_pool.carry_s_per_gib_h or 0.0,
+        carry_s_per_gib_h=of_pool.carry_s_per_gib_h,
         crossover_tokens=crossover_tokens(
             recompute, given.host_read.fixed_s, given.host_read.per_byte_s * geometry.bytes_per_token
         ),

@@ -41,8 +41,7 @@ def costs_of(
 ) -> tuple[Costs | None, str | None]:
     """Return the costs: restores of the largest pool that had any, a GiB of pool as all steps have it. Pure.
 
-    Storage costs what the last step that read from it waited. None with the reason where they are not known; a pool whose
-    carrying was not measured carries at 0.
+    Storage costs what the last step that read from it waited. None with the reason where they are not known.
     """
     model, geometry = base.compute.model, base.geometry
     if model is None:
@@ -65,7 +64,7 @@ def costs_of(
         make_s_per_gib=of_pool.make_s_per_gib or 0.0,
         tokens_per_h=traffic.tokens_per_h,
         lives_h=LIVES_H,
-        carry_s_per_gib_h=of_pool.carry_s_per_gib_h or 0.0,
+        carry_s_per_gib_h=of_pool.carry_s_per_gib_h,
         crossover_tokens=0 if line is None else crossover_tokens(base.costs.recompute, *line),
         storage_restore_s=from_storage[-1] if from_storage else None,
         source=f"the step of {trial.host_pages} pages",

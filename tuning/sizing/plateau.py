@@ -163,7 +163,9 @@ def _about_storage(levels: Levels, costs: Costs | None) -> str:
     """What was made of the hits that storage would serve anyway."""
     if not levels.storage_pages:
         return ""
-    if costs is None or costs.storage_restore_s is None:
+    if costs is None:
+        return "; what storage would serve anyway is not taken off, as economics was not used"
+    if costs.storage_restore_s is None:
         return "; what storage would serve anyway is not taken off, its cost was not measured"
     return ", over what storage would serve anyway"
 

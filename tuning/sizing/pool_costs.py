@@ -23,7 +23,7 @@ class PoolCosts:
     """Seconds a GiB to populate and to register (None: nothing was), the sum's range over the steps, and s/h a GiB to carry.
 
     `carry_s_per_gib_h` None: not measured; `carry_reason` says how it was found, or why not. `restores` compares neighbouring
-    steps, the smaller first; `again` the same size in two runs, None with its reason where that was not made.
+    steps, the smaller first; which is slower is not known where `again` is not; `again` the same size in two runs, None with its reason where that was not made.
     """
 
     populate_s_per_gib: float | None
@@ -51,7 +51,7 @@ def pool_costs(trials: Sequence[Trial], span_s: float, again: Trial | str = "not
         none = "no step made a pool"
         return PoolCosts(None, None, None, None, None, none, None, none, (), None, none)
     twice = _twice(pools, again)
-    drift = 0.0 if isinstance(twice, str) or twice.ratio is None else abs(twice.ratio - 1)
+    drift = _drift(twice)
     ratios = tuple(
         compare_restores(a.host_pages, a.restores, b.host_pages, b.restores, drift=drift) for a, b in pairwise(pools)
     )
@@ -60,7 +60,7 @@ def pool_costs(trials: Sequence[Trial], span_s: float, again: Trial | str = "not
     registered = [trial.register_s for trial in pools if trial.register_s is not None]
     register = sum(registered) / gib if len(registered) == len(pools) else None
     each = [(trial.fill_s + (trial.register_s or 0.0)) * GIB / trial.n_bytes for trial in pools]
-    carry, reason = _carry(pools, ratios, span_s, twice)
+    carry, reason = _carry(pools, ratios, span_s, drift)
     why = None if register is not None else pools[-1].reasons.get("register_s", "not every step was registered")
     return PoolCosts(
         populate, register, populate + (register or 0.0), min(each), max(each), why, carry, reason, ratios,
@@ -78,8 +78,16 @@ def _twice(pools: Sequence[Trial], again: Trial | str) -> RestoreRatio | str:
     return compare_restores(first.host_pages, first.restores, again.host_pages, again.restores)
 
 
+def _drift(twice: RestoreRatio | str) -> float | str:
+    """How far two runs of one size are apart, less 1, or why that is not known."""
+    if not isinstance(twice, str) and twice.ratio is not None:
+        return abs(twice.ratio - 1)
+    why = twice if isinstance(twice, str) else twice.reason or "not compared"
+    return f"how far two runs of one size are apart is not known: {why}"
+
+
 def _carry(
-    pools: Sequence[Trial], ratios: Sequence[RestoreRatio], span_s: float, twice: RestoreRatio | str
+    pools: Sequence[Trial], ratios: Sequence[RestoreRatio], span_s: float, drift: float | str
 ) -> tuple[float | None, str]:
     """The last pair decides: the plateau and twice as much, where hits no longer differ. Without two runs of one size nothing tells a slowdown from chance."""
     if not ratios:
@@ -88,9 +96,8 @@ def _carry(
     if last.ratio is None or last.noise is None or last.slower_s_per_page is None:
         return None, last.reason or "not compared"
     seen = f"the same restores took {last.ratio:.3f} +- {last.noise:.3f} times as long with {last.large_pages} pages as with {last.small_pages}"
-    if isinstance(twice, str) or twice.ratio is None:
-        why = twice if isinstance(twice, str) else twice.reason or "not compared"
-        return None, f"{seen}; how far two runs of one size are apart is not known: {why}"
+    if isinstance(drift, str):
+        return None, f"{seen}; {drift}"
     if not last.differs:
         return 0.0, f"0: {seen}, which cannot be told from 1"
     if last.ratio < 1:

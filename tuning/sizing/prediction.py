@@ -27,14 +27,14 @@ from hicachectl.tuning.sizing.sampling import SAMPLE_ABOVE
 from hicachectl.tuning.sizing.step_rules import Reach, sizes_to_try
 from hicachectl.tuning.sizing.window import Definition, window_of
 
-__all__ = ["Prediction", "assumption_of", "predict"]
+__all__ = ["Prediction", "assumption_of", "predict", "remedy_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """The curve of full pages (D3, what the pool keeps), how sure it is, the limits, the choice, and the sizes to try.
 
-    `plateau_d1_pages` is the plateau when incomplete last pages count too; `busy_pages` are those of L1 that the
+    `plateau_d1_pages` is the plateau of the host pool when incomplete last pages count too; `busy_pages` are those of L1 that the
     `concurrency` running requests hold; `storage_pages` is the size of L3, 0: there is none, None: without a limit; `reach` says which pools can be tried.
     `input_tokens` are all of the window, `span_s` the time from its earliest to its latest. `window_sha256` is the digest of what was read.
     """
@@ -145,7 +145,7 @@ def predict(
     levels = Levels(
         curve.hits, curve.total, device_pages - busy, exclusive, everything if storage_pages is None else storage_pages
     )
-    if exclusive:
+    if exclusive or plateau_d1 <= levels.device_pages:
         plateau_d1 = max(0, plateau_d1 - levels.device_pages)
     bounce = max(1, concurrency) * _pages(request_tokens, geometry.page_tokens) if storage_pages != 0 else 0
     limits = Limits(longest_pages, bounce, budget.can_use_bytes // geometry.page_bytes)
@@ -219,17 +219,34 @@ def _pages(tokens: float, page_tokens: int) -> int:
     return ceil(tokens / page_tokens)
 
 
+_EXCLUDES, _ORDER, _POLICY, _SMALLER = (
+    "L2 is to exclude L1", "eviction order", "write policy", "the host tier is smaller than L1"
+)  # fmt: skip
+_REMEDIES = {
+    _EXCLUDES: "take the size as predicted; steps can prove the one of --l2 inclusive",
+    _ORDER: "size with --eviction lru, and compare the orders at that size with --policies",
+    _POLICY: "size with --write-policy write_through, and compare the policies at that size with --policies",
+    _SMALLER: "name --steps of pools larger than L1, or give fewer --device-slots",
+}
+"""What to do where an assumption, which begins so, explains what a step hit."""
+
+
 def assumption_of(base: ReplayConfig, device_pages: int, host_pages: int, *, exclusive: bool = False) -> str | None:
     """Name what keeps a step from hitting exactly what the curve says; None: nothing does. Pure."""
     if exclusive and host_pages:
         return (
-            "L2 is to exclude L1; the runtime keeps in L2 what L1 holds too, so the step is held to the inclusive curve "
+            f"{_EXCLUDES}; the runtime keeps in L2 what L1 holds too, so the step is held to the inclusive curve "
             f"({max(device_pages, host_pages)} pages in all, not {device_pages + host_pages})"
         )
     if base.cache.eviction is not Eviction.LRU:
-        return f"eviction order {base.cache.eviction.value}, the curve is LRU"
+        return f"{_ORDER} {base.cache.eviction.value}, the curve is LRU"
     if base.cache.write_policy is not WritePolicy.WRITE_THROUGH:
-        return f"write policy {base.cache.write_policy.value}, the curve is write_through"
+        return f"{_POLICY} {base.cache.write_policy.value}, the curve is write_through"
     if 0 < host_pages < device_pages:
-        return f"the host tier is smaller than L1 ({device_pages} pages): they overlap in part"
+        return f"{_SMALLER} ({device_pages} pages): they overlap in part"
     return None
+
+
+def remedy_of(reason: str) -> str | None:
+    """Say what to do where an assumption (`assumption_of`), told in `reason`, keeps a step from the curve; None: it tells none. Pure."""
+    return next((remedy for words, remedy in _REMEDIES.items() if words in reason), None)

@@ -2,7 +2,8 @@
 
 Both steps replay the same window in the same order, so a request that restored as many pages in both did the same work;
 the ratio of their waits is what the larger pool costs. Its noise has two parts: the standard error over consecutive tenths of
-the pairs (delete-one jackknife), and how far two runs of one size were apart (`drift`), where one was made twice.
+the pairs (delete-one jackknife), and how far two runs of one size were apart (`drift`). Where none was made twice the second part is
+not known, and with it whether the two differ.
 """
 
 from __future__ import annotations
@@ -39,9 +40,10 @@ class Restores:
 
 @dataclass(frozen=True, slots=True)
 class RestoreRatio:
-    """How much longer the same restores took with the larger pool. `ratio` None with `reason`; `noise` as above.
+    """How much longer the same restores took with the larger pool. `noise` as above; of one run alone where `drift` is not known.
 
-    `slower_s_per_page`: seconds more a restored page (less: negative), `differs`: away from 1 by more than twice the noise.
+    `slower_s_per_page`: seconds more a restored page (less: negative), `differs`: away from 1 by more than twice the noise. `reason`: why
+    there is no ratio, or why it is not known whether it differs (None).
     """
 
     small_pages: int
@@ -50,7 +52,7 @@ class RestoreRatio:
     ratio: float | None
     noise: float | None
     slower_s_per_page: float | None
-    differs: bool
+    differs: bool | None
     reason: str | None = None
     by_tenth: tuple[float, ...] = ()
     """The ratio in each tenth of the pairs, in their order."""
@@ -101,23 +103,23 @@ def tenths(restores: Restores) -> tuple[float, ...]:
 
 
 def compare_restores(
-    small_pages: int, small: Restores, large_pages: int, large: Restores, *, drift: float = 0.0
+    small_pages: int, small: Restores, large_pages: int, large: Restores, *, drift: float | str = 0.0
 ) -> RestoreRatio:
-    """Compare the requests that restored as many pages in both steps. Pure. `drift`: what two runs of one size are apart, less 1."""
+    """Compare the requests that restored as many pages in both steps. Pure. `drift`: what two runs of one size are apart, less 1, or why it is not known."""
     first, second = _matched(small, large)
     n = len(first)
     if n < _LEAST_PAIRS or not first[:, 1].sum():
         few = f"{n} requests restored as many pages in both, {_LEAST_PAIRS} are needed"
-        return RestoreRatio(small_pages, large_pages, n, None, None, None, False, few)
+        return RestoreRatio(small_pages, large_pages, n, None, None, None, None, few)
     ratio = float(second[:, 1].sum() / first[:, 1].sum())
     groups = np.arange(n) * _GROUPS // n
     each = tuple(float(second[groups == g, 1].sum() / first[groups == g, 1].sum()) for g in range(_GROUPS))
     left_out = [float(second[groups != g, 1].sum() / first[groups != g, 1].sum()) for g in range(_GROUPS)]
-    noise = math.hypot(standard_error(left_out), drift)
+    unknown = drift if isinstance(drift, str) else None
+    noise = math.hypot(standard_error(left_out), 0.0 if isinstance(drift, str) else drift)
+    differs = None if unknown is not None else abs(ratio - 1) > _SIGNIFICANT * noise
     slower = float((second[:, 1].sum() - first[:, 1].sum()) / first[:, 0].sum())
-    return RestoreRatio(
-        small_pages, large_pages, n, ratio, noise, slower, differs=abs(ratio - 1) > _SIGNIFICANT * noise, by_tenth=each
-    )
+    return RestoreRatio(small_pages, large_pages, n, ratio, noise, slower, differs, unknown, by_tenth=each)
 
 
 def _matched(small: Restores, large: Restores) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

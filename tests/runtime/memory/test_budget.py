@@ -59,14 +59,6 @@ def test_free_hugetlb_pages_serve_pools_of_that_kind_and_no_other() -> None:
         more.require()
 
 
-def test_the_locked_memory_limit_binds_only_what_is_locked() -> None:
-    host = HostMemory(100, 80, memlock_bytes=10)
-    assert ledger(host, [Ask("host pool", 40)], reserve_bytes=0).fits
-    found = ledger(host, [Ask("rdma pool", 12, ranks=2, locked=True)], reserve_bytes=0)
-    assert (found.fits, found.bound, found.room_bytes) == (False, "locked-memory limit", 10)
-    assert ledger(host, [Ask("rdma pool", 9, ranks=2, locked=True)], reserve_bytes=0).fits
-
-
 def test_a_full_node_refuses_what_is_bound_to_it_and_the_fullest_what_is_spread() -> None:
     free = {0: 10, 1: 40}
     require_node_room(free, 10, (0,), spread=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from hicachectl.runtime.cost import RecomputeCost
@@ -63,6 +64,25 @@ def test_always_where_the_first_page_is_cheaper_already() -> None:
     found = break_even(line(1e-6, 1e-6), prefill(H200), 64)
     assert (found.verdict, found.n_tokens) == (Verdict.ALWAYS, 0)
     assert "64 tokens" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("latest", "verdict", "n_tokens", "ends"),
+    [(0.0015, Verdict.ALWAYS, 0, (0, 0)), (0.003, Verdict.FROM, 64, (34, 102)), (None, Verdict.FROM, 64, (34, None))],
+)
+def test_always_is_said_where_the_refits_say_it_too(
+    latest: float | None, verdict: Verdict, n_tokens: int, ends: tuple[int, int | None]
+) -> None:
+    compute = prefill(RecomputeCost(0.0, 3e-5, 0.0))
+    theirs = np.array([[0.0, 3e-5, 0.0]])
+    last = (0.0015, 4e-5) if latest is None else (latest, 5e-7)
+    ours = np.array([(0.001, 5e-7), (0.0015, 5e-7), last])
+    found = break_even(line(0.0015, 5e-7), compute, 64, restore_draws=ours, compute_draws=theirs)
+    assert (found.verdict, found.n_tokens, (found.low_tokens, found.high_tokens)) == (verdict, n_tokens, ends)
+    assert found.beyond_measured
+    assert "the first page of 64 tokens" in found.reason
+    assert "outside the lengths measured, 512 to 32768" in found.reason
+    assert ("not in every refit" in found.reason) == (verdict is Verdict.FROM)
 
 
 def test_a_length_past_what_was_measured_says_so() -> None:

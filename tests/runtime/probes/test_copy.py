@@ -40,6 +40,20 @@ def test_the_best_backend_of_each_layout_has_a_cost_fitted_to_several_sizes() ->
         assert sorted(n_bytes for n_bytes, _ in transfers) == sorted(2 * [n * TINY.page_bytes for n in (1, 4, 16, 20)])
 
 
+def test_costs_are_those_of_transfers_in_the_layer_groups_of_a_restore(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, ...]] = []
+
+    class Watched(Rig):
+        def engine(self, kind: Backend, groups: Any, *given: Any, **more: Any) -> Any:
+            seen.append(groups)
+            return super().engine(kind, groups, *given, **more)
+
+    monkeypatch.setattr(probe_module, "Rig", Watched)
+    monkeypatch.setattr(probe_module, "load_groups", lambda n_layers, device_type: (1, n_layers - 1))
+    run_copy_probe(TINY, 4, "cpu", layouts=[Layout.PAGE_FIRST], backends=[Backend.CPU], rounds=2, products_size=8)
+    assert seen[-1] == (1, TINY.n_layers - 1)
+
+
 def test_where_time_is_over_the_rest_are_rows_without_samples() -> None:
     looks = iter([True, *[False] * 40])
     probe = run_copy_probe(
@@ -51,7 +65,7 @@ def test_where_time_is_over_the_rest_are_rows_without_samples() -> None:
 
 def test_memory_that_is_refused_is_the_reason_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     class NoRoom(Rig):
-        def __init__(self, *given: Any) -> None:
+        def __init__(self, *given: Any, **more: Any) -> None:
             raise CapacityError("no memory on the device", terms=(("bytes", 1),))
 
     monkeypatch.setattr(probe_module, "Rig", NoRoom)

@@ -8,7 +8,12 @@ from hicachectl.runtime.geometry import preset
 from hicachectl.runtime.layout import Backend, Layout, compatible
 from hicachectl.runtime.memory.device_pool import DevicePool
 from hicachectl.runtime.memory.host_pool import HostPool
+from hicachectl.runtime.transfer import autotune as autotune_module
 from hicachectl.runtime.transfer.autotune import Candidate, Measured, _Bench, autotune, candidates, choose
+from hicachectl.runtime.transfer.backends import Direction
+from hicachectl.runtime.transfer.engine import TransferEngine
+from hicachectl.runtime.transfer.groups import layer_groups
+from hicachectl.runtime.transfer.options import StagingOptions
 
 STRIDED, BATCH, UVA = Candidate(Backend.STRIDED, "triton"), Candidate(Backend.BATCH), Candidate(Backend.UVA)
 
@@ -60,6 +65,68 @@ def test_on_a_processor_both_backends_are_measured_and_one_is_taken() -> None:
     assert all(one.refused is None and one.bytes_per_s > 0 for one in choice.measured)
     assert backend.kind is choice.candidate.backend
     assert choice.candidate.backend.value in choice.reason
+
+
+class Asked:
+    """A transfer that is under way until it is waited for."""
+
+    error = None
+
+    def __init__(self, direction: Direction, under_way: list[Direction], *, ends: bool) -> None:
+        self.direction, self._under_way, self.done = direction, under_way, ends
+        under_way.append(direction)
+
+    def wait(self, timeout: float) -> bool:
+        self._under_way.remove(self.direction)
+        return True
+
+
+@pytest.mark.parametrize(("slow", "ends"), [(Direction.LOAD, False), (Direction.BACKUP, False), (Direction.LOAD, True)])
+def test_what_compute_loses_is_that_beside_the_direction_which_costs_it_more(slow: Direction, ends: bool) -> None:
+    under_way: list[Direction] = []
+    most: list[int] = []
+
+    class Compute:
+        def seconds(self) -> float:
+            most.append(len(under_way))
+            return 1.5 if slow in under_way else 1.0
+
+    class Engine:
+        def load(self, *slots: object) -> Asked:
+            return Asked(Direction.LOAD, under_way, ends=ends)
+
+        def backup(self, *slots: object) -> Asked:
+            return Asked(Direction.BACKUP, under_way, ends=ends)
+
+    geometry = preset("tiny-4k", 4)
+    bench = _Bench(DevicePool(geometry, 8), HostPool(geometry, 6, Layout.PAGE_FIRST), StagingOptions())
+    bench._compute = Compute()  # type: ignore[assignment]
+    found = bench._measure(BATCH, Engine())  # type: ignore[arg-type]
+    assert (found.slowdown, found.outlasted) == (1.5, not ends)
+    assert max(most) == 64, "transfers of microseconds follow each other while a second of compute runs"
+    assert under_way == []
+    assert choose([found]).reason.endswith("compute 1.50x" if not ends else "compute 1.50x or more")
+
+
+def test_transfers_are_measured_in_the_layer_groups_of_a_restore(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, seen = [], []
+
+    def groups(n_layers: int, device_type: str) -> tuple[int, ...]:
+        asked.append((n_layers, device_type))
+        return layer_groups(n_layers)
+
+    def measure(self: object, candidate: Candidate, engine: TransferEngine) -> Measured:
+        transfer = engine.load(np.arange(2, dtype=np.int32), np.arange(2, dtype=np.int32))
+        assert transfer.wait(30)
+        seen.append(engine.layer_groups)
+        return measured(candidate, 1, 1, 1.0)
+
+    monkeypatch.setattr(autotune_module, "load_groups", groups)
+    monkeypatch.setattr(_Bench, "_measure", measure)
+    geometry = preset("tiny-4k", 4)
+    autotune(DevicePool(geometry, 8), HostPool(geometry, 6, Layout.PAGE_FIRST))
+    assert asked == [(geometry.n_layers, "cpu")] * 2
+    assert seen == [layer_groups(geometry.n_layers)] * 2
 
 
 def test_a_candidate_that_fails_is_refused_with_its_reason_and_the_next_is_taken() -> None:

@@ -58,8 +58,10 @@ def test_storage_makes_the_chosen_pool_smaller_and_unmeasured_storage_is_said() 
     assert "over what storage would serve anyway" in below.reason
     unknown = choose(replace(bent, storage_pages=1000), GIB, costs=costs)
     assert unknown.host_pages == alone.host_pages
-    assert "not taken off" in unknown.reason
-    assert "not taken off" in choose(replace(bent, storage_pages=1000), GIB).reason
+    assert "not taken off, its cost was not measured" in unknown.reason
+    by_points = choose(replace(bent, storage_pages=1000), GIB).reason
+    assert "not taken off, as economics was not used" in by_points
+    assert "measured" not in by_points
 
 
 def test_where_storage_is_as_fast_the_pool_is_no_larger_than_its_reads_need() -> None:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import pytest
+
 from hicachectl.tuning.sizing.engine_flags import engine_flags, pool_bytes
 
 GIB = 1 << 30
+UNITS = {"GiB": GIB, "GB": 10**9, "GB (1e9)": 10**9, "bytes": 1}
 
 
 def values(**pool: object) -> dict[tuple[str, str], str]:
@@ -25,7 +28,36 @@ def test_a_latent_that_every_rank_holds_costs_as_many_times_unless_one_pool_is_s
     apart, shared = values(n_ranks=4, same_on_every_rank=True), values(n_ranks=4, same_on_every_rank=True, shared=True)
     assert apart["vLLM", "--kv-offloading-size"] == "2560"
     assert shared["vLLM", "--kv-offloading-size"] == "640"
-    assert apart["SGLang", "--hicache-size"] == shared["SGLang", "--hicache-size"] == "688"
+    assert apart["SGLang", "--hicache-size"] == "688"
+    assert apart["Mooncake", "global_segment_size"] == str(640 * GIB)
+    assert shared["Mooncake", "global_segment_size"] == str(160 * GIB)
+    assert shared["Mooncake in SGLang", "global_segment_size"] == str(640 * GIB)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("same_on_every_rank", [False, True])
+def test_no_flag_makes_the_ranks_take_more_than_the_host_was_said_to_have(
+    same_on_every_rank: bool, shared: bool
+) -> None:
+    n_ranks = 8
+    pool = pool_bytes(7 * n_ranks, GIB + 1, n_ranks=n_ranks, same_on_every_rank=same_on_every_rank, shared=shared)
+    for flag in engine_flags(pool):
+        if flag.value is None:
+            continue
+        takers = n_ranks if flag.scope in ("a TP rank", "a TP worker", "a process") else 1
+        step = 10**9 if flag.unit == "GB (1e9)" else UNITS[flag.unit] // 100 or 1  # what rounding up may add
+        assert float(flag.value) * UNITS[flag.unit] * takers < pool.host_bytes + takers * step + n_ranks, flag
+
+
+def test_a_flag_that_gives_each_rank_a_pool_of_its_own_has_no_value_for_one_that_all_map() -> None:
+    flags = engine_flags(pool_bytes(640, GIB, n_ranks=4, same_on_every_rank=True, shared=True))
+    without = {flag.engine: flag.reason or "" for flag in flags if flag.value is None}
+    assert set(without) == {"vLLM simple", "SGLang", "LMCache in-process", "mini-sglang"}
+    for reason in without.values():
+        assert f"4 ranks would take {4 * 640 * GIB} bytes" in reason
+        assert "without --shared" in reason
+    alone = engine_flags(pool_bytes(640, GIB, n_ranks=1, same_on_every_rank=True, shared=True))
+    assert all(flag.value for flag in alone)
 
 
 def test_more_ranks_than_kv_heads_hold_each_head_several_times() -> None:

@@ -37,6 +37,7 @@ def test_a_given_restore_is_that_of_the_mean_input_and_has_its_crossover() -> No
     assert costs.restore_s == pytest.approx(0.04 / 8000 + per_token)
     assert costs.prefill_s == pytest.approx(RECOMPUTE.request_s(0, 8000) / 8000)
     assert (costs.make_s_per_gib, costs.tokens_per_h, costs.storage_restore_s) == (0.25, 4_500_000, None)
+    assert costs.carry_s_per_gib_h is None
     n = costs.crossover_tokens
     assert n is not None
     assert RECOMPUTE.skipped_s(0, n) > 0.04 + per_token * n

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from made_trials import made_trial
+from made_trials import restores as slower
 
 from hicachectl.runtime.cache import CacheConfig
 from hicachectl.runtime.cost import CostModel, RecomputeCost
@@ -75,3 +76,17 @@ def test_costs_that_are_not_known_say_why(
     costs, reason = found(*trials, base=base, traffic=traffic)
     assert costs is None
     assert why in (reason or "")
+
+
+def test_a_carry_that_no_step_measured_is_not_known_and_counts_as_none() -> None:
+    steps = made_trial(100), made_trial(200)
+    costs, _ = found(*steps)
+    assert costs is not None
+    assert costs.carry_s_per_gib_h is None
+    assert costs.pool_s_per_gib_h == costs.make_s_per_gib / costs.lives_h
+    twice = pool_costs(
+        [replace(one, restores=slower(1000, 1e-3)) for one in steps], 3600.0, replace(steps[0], restores=slower(1000, 1e-3))
+    )  # fmt: skip
+    measured, _ = costs_of(steps, BASE, TRAFFIC, twice)
+    assert measured is not None
+    assert measured.carry_s_per_gib_h == 0.0

@@ -86,3 +86,16 @@ def test_two_runs_of_one_size_that_differ_as_much_take_the_slowdown_back() -> No
     assert (missing.again, missing.again_reason) == (None, "time budget")
     assert missing.carry_s_per_gib_h is None
     assert missing.carry_reason.endswith("how far two runs of one size are apart is not known: time budget")
+
+
+def test_without_two_runs_of_one_size_nothing_is_called_slower_or_faster() -> None:
+    at, above = made_trial(1024, restores=restores(1000, 1e-3)), made_trial(2048, restores=restores(1000, 2e-3))
+    (pair,) = pool_costs([at, above], 1800.0, "time budget").restores
+    assert (pair.ratio, pair.differs) == (pytest.approx(2.0), None)
+    assert pair.reason == "how far two runs of one size are apart is not known: time budget"
+    few = made_trial(1024, restores=restores(10, 1e-3))
+    (pair,) = pool_costs([at, above], 1800.0, few).restores
+    assert (pair.differs, str(pair.reason).endswith("100 are needed")) == (None, True)
+    (known,) = pool_costs([at, above], 1800.0, at).restores
+    assert (known.differs, known.reason) == (True, None)
+    assert compare_restores(1, Restores(), 2, Restores()).differs is None

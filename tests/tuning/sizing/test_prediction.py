@@ -13,15 +13,17 @@ from hicachectl.errors import UsageError
 from hicachectl.runtime.cache import CacheConfig
 from hicachectl.runtime.core import PrefetchWait
 from hicachectl.runtime.cost import CostModel, RecomputeCost
+from hicachectl.runtime.eviction import Eviction
 from hicachectl.runtime.geometry import preset
 from hicachectl.runtime.layout import Backend, Layout
 from hicachectl.runtime.replay.driver import Replay, ReplayConfig
 from hicachectl.runtime.replay.workload import TraceFile, open_trace
 from hicachectl.runtime.storage.file import disk_bytes
 from hicachectl.runtime.storage.prefetch import PrefetchPolicy
+from hicachectl.runtime.write_policy import WritePolicy
 from hicachectl.tuning.sizing.budget import Budget
 from hicachectl.tuning.sizing.economics import Costs
-from hicachectl.tuning.sizing.prediction import Prediction, assumption_of, predict
+from hicachectl.tuning.sizing.prediction import Prediction, assumption_of, predict, remedy_of
 
 BASE = ReplayConfig(
     preset("tiny-4k", 512), CacheConfig(restore="always", strict=True, settle_storage=True, seen_keys=1 << 10,
@@ -78,8 +80,17 @@ def test_a_step_is_held_to_what_the_runtime_does_and_exclusive_tiers_are_named_a
     assert named is not None
     assert "inclusive" in named
     assert "180 pages in all, not 240" in named
+    assert "--l2 inclusive" in str(remedy_of(str(named)))
     assert assumption_of(BASE, 60, 0, exclusive=True) is None
     assert assumption_of(BASE, 60, 180) is None
+
+
+def test_a_plateau_that_l1_holds_already_is_a_host_pool_of_none_with_incomplete_last_pages_too(
+    trace: TraceFile,
+) -> None:
+    found = predicted(trace, device_pages=240)
+    assert (found.choice.plateau_pages, found.plateau_d1_pages) == (0, 0)
+    assert found.sure.growth[-1].plateau_pages == 240
 
 
 def test_storage_below_needs_host_pages_to_read_into_beside_the_longest_request(trace: TraceFile) -> None:
@@ -140,3 +151,19 @@ def test_more_references_than_can_be_kept_are_refused_with_what_to_give(
     with pytest.raises(UsageError, match="540 page references, at most 500") as caught:
         predicted(trace)
     assert "--limit" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("changed", "host_pages", "remedy"),
+    [
+        ({"eviction": Eviction.LFU}, 180, "--eviction lru"),
+        ({"write_policy": WritePolicy.WRITE_BACK}, 180, "--write-policy write_through"),
+        ({}, 30, "--steps of pools larger than L1"),
+    ],
+)
+def test_every_assumption_has_its_own_remedy(changed: dict[str, object], host_pages: int, remedy: str) -> None:
+    base = replace(BASE, cache=replace(BASE.cache, **changed))  # type: ignore[arg-type]
+    named = assumption_of(base, 60, host_pages)
+    assert named is not None
+    assert remedy in str(remedy_of(named))
+    assert remedy_of("the traffic drifted") is None
