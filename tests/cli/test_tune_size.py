@@ -280,6 +280,19 @@ def test_steps_with_a_storage_tier_hit_all_three_tiers_as_predicted_and_leave_no
         assert run("--trace", "chats.jsonl", "--force", *wrong).code == 2
 
 
+def test_a_storage_tier_of_the_steps_that_does_not_hold_one_request_is_refused_up_front(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    asked = ("--trace", "chats.jsonl", "--l3-path", "disk", "--device-slots", "12", "--no-waterfall", "--force")
+    ran = run(*asked, "--l3", "5")
+    assert (ran.code, "HC-CAPACITY" in ran.err) == (10, True), ran.err
+    assert "--l3: a storage tier of 5 pages does not hold one request of 6" in ran.err
+    assert "give --l3 6 or more, or leave --l3-path out" in ran.err
+    assert not (tmp_path / "state").exists()
+    assert all(step["state"] == "done" for step in size(*asked, "--l3", "6")["steps"])
+    predicted = ("--trace", "chats.jsonl", "--l3", "5", "--steps", "none", "--force")
+    assert size(*predicted)["tiers"]["storage_pages"] == 5  # nothing is stored
+
+
 def test_economics_takes_off_what_measured_storage_would_serve(tmp_path: Path) -> None:
     (tmp_path / "compute.yaml").write_text(
         "run:\n  compute:\n    a_s: 0.001\n    b_s: 0.001\n    c_s: 0.0\n    model: tiny-4k\n    hardware: made up\n"

@@ -124,6 +124,34 @@ def test_ctrl_c_ends_with_130_and_leaves_a_record_to_go_on_from(tmp_path: Path) 
     assert not (tmp_path / "hicache.yaml").exists()
 
 
+def test_a_run_that_goes_on_replaces_the_configuration_it_wrote_and_no_other(tmp_path: Path) -> None:
+    asked = ("--trace", "chats.jsonl", "--no-waterfall")
+    config = tmp_path / "hicache.yaml"
+    begun = run(*asked, "--time-budget", "0")
+    assert (begun.code, "host_slots: 0" in config.read_text()) == (9, True)
+    assert size(*asked, "--resume")["config_host_pages"] > 0
+    written = config.read_text()
+    assert "host_slots: 0" not in written
+    assert size(*asked, "--resume")["config"] == "hicache.yaml"
+    config.write_text(written.replace("seed: 0", "seed: 1"))  # a person's change
+    ran = run(*asked, "--resume")
+    assert (ran.code, "there is a configuration already" in ran.err, "--force" in ran.err) == (2, True, True)
+    assert "seed: 1" in config.read_text()
+    config.write_text(written)
+    (tmp_path / "other.yaml").write_text(written)  # the same text, and not where the run put it
+    assert run(*asked, "--resume", "--write", "other.yaml").code == 2
+    assert run(*asked).code == 2  # another run may not
+
+
+def test_the_configuration_of_a_run_of_the_same_name_elsewhere_is_kept(tmp_path: Path) -> None:
+    asked = ("--trace", "chats.jsonl", "--no-waterfall")
+    assert run(*asked, "--time-budget", "0").code == 9
+    elsewhere = ("--state-dir", "other", "--write", "other.yaml")
+    assert run(*asked, "--time-budget", "0", *elsewhere).code == 9
+    ran = run(*asked, "--resume", "--state-dir", "other")
+    assert (ran.code, "there is a configuration already" in ran.err) == (2, True), ran.err
+
+
 def test_nothing_to_resume_is_said() -> None:
     assert run("--trace", "chats.jsonl", "--resume").code == 2
 
