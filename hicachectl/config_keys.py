@@ -24,7 +24,10 @@ ENV_PREFIX = "HICACHECTL_"
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One setting: `name` is dotted, `default` is what holds when nobody sets it, `wanted` says in words what it accepts."""
+    """One setting: `name` is dotted, `default` is what holds when nobody sets it, `wanted` says in words what it accepts.
+
+    `choices` are the words it accepts, all or the commonest: a mistyped one is answered with the nearest.
+    """
 
     name: str
     flag: str
@@ -102,7 +105,7 @@ def check_value(
     try:
         return check(raw)
     except ValidationError as e:
-        near = nearest(raw, key.choices) if isinstance(raw, str) else None
+        near = nearest(raw.lower(), key.choices) if isinstance(raw, str) else None
         hint = f"did you mean {near!r}?" if near else "give " + key.wanted
         why = next((str(d["ctx"]["error"]) for d in e.errors() if d["type"] == "value_error"), None)
         raise error(f"{key.name} is {_shown(raw)}, not {key.wanted}", where=where, why=why, hint=hint) from None
@@ -150,7 +153,7 @@ def _walk(model: type[BaseModel], prefix: str) -> Iterable[Key]:
             default=field.get_default(),
             nullable=nullable,
             wanted=str(extra["want"]) if "want" in extra else _wanted(schema),
-            choices=tuple(str(c) for part in _parts(schema) for c in _constants(part)),
+            choices=_choices(schema, extra),
             description=field.description or "",
             adapter=adapter,
         )
@@ -162,6 +165,11 @@ def _parts(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _constants(part: Mapping[str, Any]) -> list[Any]:
     return list(part["enum"]) if "enum" in part else [part["const"]] if "const" in part else []
+
+
+def _choices(schema: Mapping[str, Any], extra: Mapping[str, Any]) -> tuple[str, ...]:
+    words = extra.get("words") or [c for part in _parts(schema) for c in _constants(part)]
+    return tuple(str(word) for word in words)
 
 
 def _wanted(schema: Mapping[str, Any]) -> str:

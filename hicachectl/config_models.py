@@ -12,6 +12,7 @@ from pydantic.config import JsonDict
 
 from hicachectl.config_memory import HostMemoryConfig
 from hicachectl.config_section import SIZE_WANTED, Section, SizeBytes, read_size
+from hicachectl.device_names import DEVICE_PATTERN, DEVICE_WANTED, DEVICE_WORDS
 from hicachectl.units import GIB
 
 __all__ = [
@@ -117,9 +118,9 @@ class RunConfig(Section):
     )
     device: str = Field(
         default="auto",
-        pattern=r"^[a-z][a-z0-9_]*(:[0-9]+)?$",
+        pattern=DEVICE_PATTERN,
         description="device of tier L1: cpu (a range of host memory), cuda, cuda:1 or another torch device; auto takes an accelerator where torch can use one",
-        json_schema_extra={"want": "auto, cpu, cuda, or another device of torch such as cuda:1"},
+        json_schema_extra={"want": DEVICE_WANTED, "words": list(DEVICE_WORDS)},
     )
 
     device_slots: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(

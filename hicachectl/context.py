@@ -227,7 +227,7 @@ class Context:
             require_replaceable(Path(self.flags.output_file), command)
         if self.root is not None:
             if changes_host:
-                self.refuse_root(f"hicachectl {command}")
+                self.refuse_root(f"hicachectl {command}", does="changes this host")
             if not _is_there(self.root):
                 raise UsageError(
                     "there is no such folder or archive", where=str(self.root), why="--root or HICACHECTL_ROOT names it"
@@ -239,11 +239,11 @@ class Context:
             subject=lambda: self.subject,
         )
 
-    def refuse_root(self, command: str) -> None:
-        """Stop a command that changes the host when --root (or HICACHECTL_ROOT) is set. Raises UsageError."""
+    def refuse_root(self, command: str, *, does: str = "measures this host") -> None:
+        """Stop a command that works on the host itself when --root (or HICACHECTL_ROOT) is set. Raises UsageError."""
         if self.flags.root is not None:
             raise UsageError(
-                f"{command} changes the host and cannot work on a snapshot",
+                f"{command} {does} and cannot work on a snapshot",
                 where=self.flags.root,
                 why="--root or HICACHECTL_ROOT stands for another host",
                 hint=f"run {command} without --root, on the host itself",

@@ -32,11 +32,14 @@ __all__ = [
     "require_pages",
     "sizing_costs",
     "storage_warnings",
+    "unused_costs",
+    "used_costs",
     "with_measured_prefill",
 ]
 
 _COLD_SHARE = 0.01
 """Of the files, that may be in the page cache of a read that is called cold, as `bench` has it."""
+_UNUSED = "HC-COSTS-UNUSED"
 _MOVE_PAGES = ("copy", "store", "model")
 _COMPUTE = tuple(f"run.compute.{word}" for word in ("a_s", "b_s", "c_s", "model", "hardware"))
 
@@ -152,6 +155,26 @@ def storage_warnings(
         told.append("its storage read is of files that stayed in the page cache: one from the disk takes longer")
     hint = f"hicachectl bench {result.kind} --path {folder or 'DIR'} -o json --output-file {result.kind}-l3.json, on the disk of the storage tier"
     return tuple(Diagnostic("HC-COSTS-L3", Severity.WARN, text, subject=result.path, hint=hint) for text in told)
+
+
+def unused_costs(results: Sequence[BenchResult]) -> tuple[Diagnostic, ...]:
+    """Say which results hold no cost that `run` uses: neither a transfer's nor a prefill's. Pure."""
+    return tuple(
+        Diagnostic(
+            _UNUSED, Severity.NOTE, "it holds what making a pool costs and nothing that run uses: no transfer, no prefill",
+            subject=result.path,
+            hint="give it to tune size --costs; for run: hicachectl bench model -o json --output-file model.json",
+        )
+        for result in results
+        if not priors_of(result) and result.costs.recompute is None
+    )  # fmt: skip
+
+
+def used_costs(names: str | None, told: Sequence[Diagnostic]) -> str | None:
+    """Return the files of `--costs` without those that `unused_costs` told of; None when none is left. Pure."""
+    unused = {one.subject for one in told if one.code == _UNUSED}
+    left = [name for name in (names or "").split(",") if name.strip() not in unused]
+    return ",".join(left) or None
 
 
 def sizing_costs(results: Sequence[BenchResult]) -> GivenCosts:

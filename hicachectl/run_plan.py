@@ -14,7 +14,14 @@ from hicachectl.disk_room import disk_warnings, storage_folder
 from hicachectl.envelope import Diagnostic, Severity
 from hicachectl.errors import CapacityError, ExitCode, StorageError, StorageFault, UsageError
 from hicachectl.memory_room import host_memory as look_at_memory
-from hicachectl.run_costs import measured_priors, read_costs, require_device, require_pages, storage_warnings
+from hicachectl.run_costs import (
+    measured_priors,
+    read_costs,
+    require_device,
+    require_pages,
+    storage_warnings,
+    unused_costs,
+)
 from hicachectl.run_memory import mapping_spec, small_pages_warning
 from hicachectl.runtime.cache import require_room
 from hicachectl.runtime.core import CacheConfig, PrefetchWait
@@ -154,6 +161,7 @@ def plan_run(run: RunConfig, *, tuned_weights: str | None = None, must_fit: bool
         (*terms, ("left to the machine", _RESERVE_BYTES)),
         (
             *_warnings(run, device_slots, longest),
+            *unused_costs(measured),
             *disk_warnings(run),
             *(() if run.storage_path is None else storage_warnings(measured, storage_folder(run))),
             *(small_pages_warning(PoolCalls(), host_memory) if run.host_slots else ()),

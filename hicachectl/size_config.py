@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from hicachectl.config import Setting
 from hicachectl.errors import UsageError
 
-__all__ = ["config_text", "refuse_existing", "write_config"]
+__all__ = ["config_text", "digest_of", "refuse_existing", "write_config"]
 
 _LEFT_OUT = {"run.report", "run.metrics_port"}
 
@@ -40,17 +41,26 @@ def config_text(settings: Sequence[Setting], changed: dict[str, tuple[object, st
     return "\n".join(lines) + "\n"
 
 
-def refuse_existing(path: Path, *, force: bool) -> None:
-    """Check before the long work that the file may be written. Raises UsageError."""
-    if os.path.exists(path) and not force:
+def refuse_existing(path: Path, *, force: bool, resumed: Path | None = None) -> None:
+    """Check before the long work that the file may be written. Raises UsageError, also for a journal that cannot be read.
+
+    `resumed` is the state folder of the run that goes on: what that run wrote itself, and nobody changed, is replaced.
+    """
+    if os.path.exists(path) and not force and not (resumed is not None and _wrote(resumed, path)):
+        other = "" if resumed is None else ", and what is there is not as the run that goes on wrote it"
         raise UsageError(
             "there is a configuration already",
             where=str(path),
-            why="the size found is written there",
+            why=f"the size found is written there{other}",
             hint="--write FILE names another one, --force replaces it",
         )
     if not os.path.isdir(path.absolute().parent):
         raise UsageError(f"there is no folder {path.parent}", where=str(path), why="--write names a file in it")
+
+
+def digest_of(content: bytes) -> str:
+    """Return the digest that a run records of the configuration it writes. Pure."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def write_config(path: Path, text: str) -> None:
@@ -65,6 +75,17 @@ def write_config(path: Path, text: str) -> None:
         raise UsageError(
             f"cannot write the configuration: {error.strerror}", where=str(path), hint="--write FILE", code="HC-OUTPUT"
         ) from error
+
+
+def _wrote(state: Path, path: Path) -> bool:
+    """Whether the newest run wrote this very file, as it is now."""
+    from hicachectl.tuning.sizing.size_journal import config_digest
+
+    try:
+        found = digest_of(path.read_bytes()) if path.is_file() else None
+    except OSError:
+        return False
+    return found is not None and found == config_digest(state, path.absolute())
 
 
 def _scalar(value: object) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hicachectl.context import Context
 from hicachectl.size_asked import asked_of, check_found, name_run, refuse_other
 from hicachectl.size_pages import sizes_of, storage_pages_of
-from hicachectl.size_tiers import is_exclusive, storage_folder_of
+from hicachectl.size_tiers import is_exclusive, require_storage_room, storage_folder_of
 
 if TYPE_CHECKING:
     from hicachectl.config import Effective
@@ -69,6 +69,8 @@ class Sizing:
             cli.note(f"trace: {oddity}")
         self.storage_pages = storage_pages_of(l3, self.base.geometry.page_bytes)
         self.storage_folder = storage_folder_of(l3_path, l3)
+        if self.storage_folder is not None and steps != NO_STEPS:
+            require_storage_room(self.storage_pages, self.plan.longest_pages)
         self.root = cli.host_root()
         self.device_pages = self.base.device_slots or self.plan.longest_pages
         on_host = self.device_pages * self.base.geometry.page_bytes if device_type(self.base.device) == "cpu" else 0
@@ -263,22 +265,24 @@ class Sizing:
                 progress.advance()
         return found
 
-    def write_config(self, path: Path, prediction: Prediction, climbed: Climbed, journal_id: str) -> None:
-        """Write the settings of the run that reproduces the chosen step."""
+    def write_config(self, path: Path, prediction: Prediction, climbed: Climbed, journal: SizeJournal) -> None:
+        """Write the settings of the run that reproduces the chosen step, and record what was written."""
         from hicachectl.size_choice import last_good, origin_words
-        from hicachectl.size_config import config_text, write_config
+        from hicachectl.size_config import config_text, digest_of, write_config
 
         choice = prediction.choice
         run = self.effective.run
         changed: dict[str, tuple[object, str]] = {
-            "run.host_slots": (last_good(prediction, climbed), origin_words(prediction, climbed, journal_id)),
+            "run.host_slots": (last_good(prediction, climbed), origin_words(prediction, climbed, journal.id)),
             "run.device_slots": (self.device_pages, "L1 that the size was found with"),
-            "run.storage_path": (None, f"tune size {journal_id} leaves the storage tier to you"),
+            "run.storage_path": (None, f"tune size {journal.id} leaves the storage tier to you"),
         }
         if run.trace is not None:
             changed["run.trace"] = (str(Path(run.trace).resolve()), str(self.effective.origins["run.trace"]))
-        head = f"written by hicachectl tune size, {journal_id}; every value with its origin\n{choice.reason}"
-        write_config(path, config_text(self.effective.settings(), changed, head))
+        head = f"written by hicachectl tune size, {journal.id}; every value with its origin\n{choice.reason}"
+        text = config_text(self.effective.settings(), changed, head)
+        write_config(path, text)
+        journal.append("config", path=str(path.absolute()), sha256=digest_of(text.encode()))
 
     def _storage(self, prediction: Prediction, journal: SizeJournal) -> TrialStorage | None:
         """Give the steps their storage tier, as large as it is of use; recorded before anything is made."""

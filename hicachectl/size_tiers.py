@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hicachectl.envelope import plain
-from hicachectl.errors import UsageError
+from hicachectl.errors import CapacityError, UsageError
 from hicachectl.size_pages import sizes_of, storage_pages_of
 from hicachectl.units import parse_size
 
@@ -25,6 +25,7 @@ __all__ = [
     "curve_rows",
     "is_exclusive",
     "require_asked",
+    "require_storage_room",
     "row_reasons",
     "step_storage",
     "storage_folder_of",
@@ -100,6 +101,21 @@ def storage_folder_of(path: Path | None, l3: str | None) -> Path | None:
             hint="name one, on the disk that is to be measured",
         )
     return path.absolute()
+
+
+def require_storage_room(storage_pages: int | None, longest_pages: int) -> None:
+    """Refuse a storage tier of the steps that does not hold the longest request: it would drop pages that the curve keeps. Pure.
+
+    Raises CapacityError with both.
+    """
+    if storage_pages is None or storage_pages >= longest_pages:
+        return
+    raise CapacityError(
+        f"a storage tier of {storage_pages} pages does not hold one request of {longest_pages}", where="--l3",
+        terms=(("longest request, pages", longest_pages), ("storage tier of the steps, pages", storage_pages)),
+        why="a request's own pages cannot make room for each other, so the steps could not be as predicted",
+        hint=f"give --l3 {longest_pages} or more, or leave --l3-path out: storage is predicted then, not measured",
+    )  # fmt: skip
 
 
 def tiers_data(prediction: Prediction) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Sizes, rates and times as text and back: a leaf, importable from every layer.
 
-Binary units (KiB, MiB, GiB, TiB) and decimal ones (kB, MB, GB, TB) are different numbers and are never mixed in one
+Binary units (KiB to PiB) and decimal ones (kB to PB) are different numbers and are never mixed in one
 screen; screens use the binary ones.
 """
 
@@ -15,6 +15,7 @@ __all__ = [
     "GIB",
     "KIB",
     "MIB",
+    "PIB",
     "TIB",
     "counted",
     "format_bytes",
@@ -30,11 +31,13 @@ KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
 TIB = 1 << 40
+PIB = 1 << 50
 
 _UNITS = {
     "": 1, "b": 1,
-    "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB, "k": KIB, "m": MIB, "g": GIB, "t": TIB,
-    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB, "pib": PIB,
+    "k": KIB, "m": MIB, "g": GIB, "t": TIB, "p": PIB,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "pb": 10**15,
 }  # fmt: skip
 _MOST_DIGITS = 30
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*")
@@ -43,7 +46,7 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*")
 def parse_size(text: str | int, *, where: str | None = None) -> int:
     """Read a size in bytes. Pure.
 
-    A bare number is bytes; K, M, G, T and KiB... are powers of 1024, kB, MB, GB, TB powers of 1000.
+    A bare number is bytes; K, M, G, T, P and KiB... are powers of 1024, kB, MB, GB, TB, PB powers of 1000.
     Raises UsageError when it is not a size or not a whole number of bytes.
 
     >>> parse_size("1.5GiB"), parse_size("2GB"), parse_size(512)
@@ -56,11 +59,11 @@ def parse_size(text: str | int, *, where: str | None = None) -> int:
     match = _SIZE.fullmatch(str(text))
     unit = _UNITS.get(match.group(2).lower()) if match else None
     if match is None or unit is None:
-        short = match is not None and match.group(2).lower() in ("ki", "mi", "gi", "ti")
+        short = match is not None and match.group(2).lower() in ("ki", "mi", "gi", "ti", "pi")
         raise UsageError(
             f"{text!r} is not a size" + (f", {str(text).strip()}B is" if short else ""),
             where=where,
-            hint="give a number with KiB, MiB, GiB, TiB (1024) or kB, MB, GB, TB (1000)",
+            hint="give a number with KiB, MiB, GiB, TiB, PiB (1024) or kB, MB, GB, TB, PB (1000)",
         )
     number = match.group(1)
     if len(number) > _MOST_DIGITS:
@@ -116,11 +119,11 @@ def format_bytes(n_bytes: float) -> str:
     ('512 B', '1.5 KiB', '3.0 GiB')
     """
     value, sign = abs(n_bytes), "-" if n_bytes < 0 else ""
-    for unit in ("B", "KiB", "MiB", "GiB"):
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if value < 1023.95:
             return f"{sign}{value:.0f} {unit}" if unit == "B" else f"{sign}{value:.1f} {unit}"
         value /= 1024
-    return f"{sign}{value:.1f} TiB"
+    return f"{sign}{value:.1f} PiB"
 
 
 def format_rate(bytes_per_s: float) -> str:

@@ -21,7 +21,7 @@ FOLDERS = {
     "profiles": "hicachectl.profiles",
 }
 
-PLAIN_LEAVES = {"hicachectl.errors", "hicachectl.units", "hicachectl.held_signals"}
+PLAIN_LEAVES = {f"hicachectl.{name}" for name in ("errors", "units", "held_signals", "device_names")}
 KERNEL_LEAVES = {
     "hicachectl.linux_calls"
 }  # system calls that pools and the proofs of tune both make; nothing decides by it

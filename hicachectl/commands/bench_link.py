@@ -10,6 +10,7 @@ import typer
 
 from hicachectl.commands.bench_options import DeviceOption, RoundsOption, TimeBudgetOption
 from hicachectl.context import Context
+from hicachectl.device_names import require_device_name
 from hicachectl.errors import HicacheError, Unsupported, UsageError
 
 if TYPE_CHECKING:
@@ -54,10 +55,11 @@ def link(
 
     ask = _asked(target, nodes, sizes, directions, concurrent, seconds, rounds)
     of_links = _given(ctx)
-    if device == "cpu" and of_links:
+    require_device_name(device)
+    if device.partition(":")[0] == "cpu" and of_links:
         raise UsageError(
-            f"{', '.join(of_links)} with --device cpu", where=of_links[0], why="memory between nodes has no directions and no sizes of copies",
-            hint=f"leave {', '.join(of_links)} out, or --device cpu",
+            f"{', '.join(of_links)} with --device {device}", where=of_links[0],
+            why="memory between nodes has no directions and no sizes of copies", hint=f"leave {', '.join(of_links)} out, or --device {device}",
         )  # fmt: skip
     root = cli.host_root()
     machine = read_machine(root)
@@ -130,12 +132,12 @@ def _ways(text: str) -> tuple[Way, ...]:
 def _devices(wanted: str) -> tuple[Sequence[Any], str | None, str]:
     """The accelerators to load, none and why where memory between nodes is measured instead, and the short of it.
 
-    Raises Unsupported for a named device that is not there.
+    Raises Unsupported for a named device that is not there, UsageError for a name that is none.
     """
     from hicachectl.prove_load import see_accelerators
 
-    if wanted == "cpu":
-        return (), "--device cpu was given", "asked for"
+    if wanted.partition(":")[0] == "cpu":
+        return (), f"--device {wanted} was given", "asked for"
     try:
         found = see_accelerators()
     except HicacheError as error:
@@ -147,6 +149,7 @@ def _devices(wanted: str) -> tuple[Sequence[Any], str | None, str]:
         return found, None, f"{len(found)} seen by torch"
     chosen = [one for one in found if wanted in (one.name, one.name.partition(":")[0])]
     if not chosen:
+        _require_usable(wanted)
         raise Unsupported(
             f"torch cannot use device {wanted} here", where="--device",
             why=f"it sees {', '.join(one.name for one in found)}", hint="leave --device out to load what there is",
@@ -155,13 +158,13 @@ def _devices(wanted: str) -> tuple[Sequence[Any], str | None, str]:
 
 
 def _require_usable(wanted: str) -> None:
-    """Say what torch lacks for this device, where torch is there to be asked. Raises Unsupported."""
+    """Say what torch lacks for this device, where torch is there to be asked. Raises Unsupported, UsageError for an unknown type."""
     from importlib.util import find_spec
 
     if find_spec("torch") is not None:
         from hicachectl.runtime.transfer.usable import require_usable
 
-        require_usable(wanted)
+        require_usable(wanted, where="--device")
 
 
 def _setting(device: str, reason: str, rounds: int, method: str) -> Setting:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -96,8 +96,7 @@ def command(
     hits by tier, reasons of misses, rates, latencies and the net gain. Compute is modelled, transfers are measured.
     Changes nothing on the host; a temporary storage folder is removed at the end.
     """
-    from hicachectl.config_keys import key_named
-    from hicachectl.run_costs import with_measured_prefill
+    from hicachectl.run_costs import used_costs, with_measured_prefill
     from hicachectl.run_plan import effective_config, plan_run
 
     flags = {
@@ -130,12 +129,21 @@ def command(
         plan = replace(plan, info=replace(plan.info, warnings=(*plan.info.warnings, made)))
     for diagnostic in plan.diagnostics:
         cli.note(f"{diagnostic.severity.value} {diagnostic.code}: {diagnostic.message}")
-    typed = [*(("--profile", profile) if profile else ())]
+    useful = used_costs(costs, plan.diagnostics)
+    typed, again = (_command_line(profile, {**flags, "run.costs": named}) for named in (costs, useful))
+    with _storage_folder(cli, plan) as ready:
+        _replay(cli, effective, ready, typed, again)
+
+
+def _command_line(profile: str | None, flags: Mapping[str, str | None]) -> str:
+    """Return the line with these flags, by the keys they set, quoted for a shell."""
+    from hicachectl.config_keys import key_named
+
+    words = [*(("--profile", profile) if profile else ())]
     for name, value in flags.items():
         if value is not None:
-            typed += [key_named(name).flag, value]
-    with _storage_folder(cli, plan) as ready:
-        _replay(cli, effective, ready, shlex.join(["hicachectl", "run", *typed]))
+            words += [key_named(name).flag, value]
+    return shlex.join(["hicachectl", "run", *words])
 
 
 @contextmanager
@@ -161,8 +169,11 @@ def _storage_folder(cli: Context, plan: RunPlan) -> Iterator[RunPlan]:
             cli.note(f"left in the temporary storage folder: {said}")
 
 
-def _replay(cli: Context, effective: Effective, plan: RunPlan, command_line: str) -> None:
-    """Run the replay under a board, and emit the report, also of an interrupted one. `command_line` is what advice builds on."""
+def _replay(cli: Context, effective: Effective, plan: RunPlan, typed: str, again: str) -> None:
+    """Run the replay under a board, and emit the report, also of an interrupted one.
+
+    `typed` is the line that was given, `again` the one that advice builds on.
+    """
     from hicachectl.render.html_report import write_html
     from hicachectl.render.run_board import Board
     from hicachectl.render.run_report import render_report
@@ -189,7 +200,7 @@ def _replay(cli: Context, effective: Effective, plan: RunPlan, command_line: str
     unwritten: HicacheError | None = None
     if run.report is not None:
         try:
-            write_html(report, Path(run.report), _origins_of(effective, command_line))
+            write_html(report, Path(run.report), _origins_of(effective, typed, again))
             cli.note(f"report written to {run.report}")
         except (
             UsageError
@@ -204,13 +215,13 @@ def _replay(cli: Context, effective: Effective, plan: RunPlan, command_line: str
     for failure in (wrong, unwritten, stopped.error(report)):
         if failure is not None:
             result = result.with_error(failure)
-    cli.emit(result, render=lambda screen, data: render_report(screen, data, command=command_line))
+    cli.emit(result, render=lambda screen, data: render_report(screen, data, command=again))
     for failure in (wrong, unwritten):
         if failure is not None:
             raise failure
 
 
-def _origins_of(effective: Effective, command_line: str) -> Origins:
+def _origins_of(effective: Effective, typed: str, again: str) -> Origins:
     """Gather what the page tells of how it was made."""
     from hicachectl.commands.config import show_value
     from hicachectl.render.html_report import Origins
@@ -219,7 +230,7 @@ def _origins_of(effective: Effective, command_line: str) -> Origins:
     settings = tuple(
         (s.key, show_value(s.value, is_size=s.key.endswith("_bytes")), str(s.origin)) for s in effective.settings()
     )
-    return Origins(command_line, read_origin(None).collected_at, settings, machine_words())
+    return Origins(typed, read_origin(None).collected_at, settings, machine_words(), again)
 
 
 def _opened(plan: RunPlan, metrics: Metrics | None) -> Replay:

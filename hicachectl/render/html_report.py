@@ -28,12 +28,16 @@ __all__ = ["Origins", "html_page", "require_writable", "write_html"]
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """What a page came from: the command line, when, the settings (key, value, from where), the machine (name, value)."""
+    """What a page came from: the command line, when, the settings (key, value, from where), the machine (name, value).
+
+    `again` is the command line that advice builds on, None: the same.
+    """
 
     command: str = "hicachectl run"
     made_at: str | None = None
     settings: tuple[tuple[str, str, str], ...] = ()
     machine: tuple[tuple[str, str], ...] = ()
+    again: str | None = None
 
 
 def write_html(report: ReplayReport, path: str | Path, origins: Origins = Origins()) -> None:
@@ -94,7 +98,7 @@ def html_page(report: ReplayReport, origins: Origins = Origins()) -> str:
             _plots(report),
             _tables(report),
             _words(report),
-            _next(report, origins.command),
+            _next(report, origins.again or origins.command),
             _made_by(origins),
         )
     )

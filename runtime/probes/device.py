@@ -49,12 +49,12 @@ def find_probe_device(
 ) -> ProbeDevice:
     """Pick the device (auto: an accelerator where torch can use one) and name it. Reads one file below `root`.
 
-    `accelerators` lists the torch types that can be used, `module_of` gives torch's module of one. Raises Unsupported where
-    torch cannot use the one that is named.
+    `accelerators` lists the torch types that can be used, `module_of` gives torch's module of one. Raises UsageError for what
+    names no device, Unsupported where torch cannot use the one that is named.
     """
     usable = list(accelerators())
     pick = pick_device(wanted, lambda: usable)
-    require_usable(pick.name, usable)
+    require_usable(pick.name, usable, where="--device")
     told = {"torch": torch.__version__, "kernel": f"{platform.system()} {platform.release()}"}
     if pick.type == "cpu":
         none = "the processor needs none"

@@ -10,6 +10,7 @@ groups of layers (`group_idx`) the first one counts: the others store the same t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -99,6 +100,8 @@ def stored_in(batch: Any, where: str, at: int) -> Iterator[tuple[float, StoredBl
     """Give the blocks that a decoded batch says were stored on the device. Pure. Raises UsageError naming byte `at`."""
     if not (type(batch) is list and len(batch) >= 2 and type(batch[0]) in (int, float) and type(batch[1]) is list):
         _refuse(where, at, "not a batch [ts, [event, ...], rank]")
+    if not math.isfinite(batch[0]):  # compared with nothing, it would hold back every request after it
+        _refuse(where, at, f"a batch whose time {batch[0]} is not finite")
     for event in batch[1]:
         if type(event) is list and event:
             kind, values = event[0], dict(zip(_FIELDS, event[1:], strict=False))

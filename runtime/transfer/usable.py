@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 import torch
 
-from hicachectl.errors import Unsupported
+from hicachectl.device_names import DEVICE_WANTED, nearest_device, require_device_name
+from hicachectl.errors import Unsupported, UsageError
 from hicachectl.runtime.transfer.device import usable_accelerators
 
 __all__ = ["require_usable", "why_unusable"]
 
 
 def require_usable(device: str, usable: Sequence[str] | None = None, *, where: str = "--device or run.device") -> None:
-    """Refuse a device, by its torch name, that torch cannot use here; `usable` are the types it can. Raises Unsupported."""
+    """Refuse a device, by its torch name, that torch cannot use here; `usable` are the types it can.
+
+    Raises UsageError for what names no device of any host, Unsupported for one that this host or this torch lacks.
+    """
+    require_device_name(device, where=where)
     kind = device.partition(":")[0]
     found = list(usable_accelerators() if usable is None else usable)
     if kind in ("cpu", *found):
         return
+    _require_known(kind, found, where)
     why, hint = why_unusable(kind, ["cpu", *found], torch.__version__, torch.version.cuda or torch.version.hip)
     raise Unsupported(f"torch cannot use device {device} here", where=where, why=why, hint=hint)
 
@@ -28,8 +33,8 @@ def why_unusable(kind: str, usable: Sequence[str], version: str, built_for: str 
 
     >>> why_unusable("cuda", ["cpu"], "2.13.0+cpu", None)[0]
     'this torch (2.13.0+cpu) was built without CUDA'
-    >>> why_unusable("cud", ["cpu"], "2.13.0+cpu", None)[1][:36]
-    "did you mean 'cuda'? If not, install"
+    >>> why_unusable("xpu", ["cpu"], "2.13.0+cpu", None)[0]
+    'torch can use cpu in this process'
     """
     if kind == "cuda" and built_for is None:
         return (
@@ -42,9 +47,22 @@ def why_unusable(kind: str, usable: Sequence[str], version: str, built_for: str 
             "CUDA_VISIBLE_DEVICES hides it",
             "look at nvidia-smi or the vendor's tool in this very environment, or give --device cpu",
         )
-    near = get_close_matches(kind, {"auto", "cuda", *usable}, n=1, cutoff=0.7)
-    meant = f"did you mean {near[0]!r}? If not, " if near else ""
     return (
         f"torch can use {', '.join(usable)} in this process",
-        f"{meant}install the torch of the vendor of {kind} into this environment (README, On an accelerator), or give --device cpu",
+        f"install the torch of the vendor of {kind} into this environment (README, On an accelerator), or give --device cpu",
     )
+
+
+def _require_known(kind: str, usable: Sequence[str], where: str) -> None:
+    """Refuse a type that this torch has no word for: a typing error, or the type of a package that is not installed. Raises UsageError."""
+    try:
+        torch.device(kind)
+    except RuntimeError:
+        near = nearest_device(kind, tuple(usable))
+        meant = f"did you mean {near!r}? If not, give" if near else "give"
+        raise UsageError(
+            f"torch knows no device {kind!r}",
+            where=where,
+            why=f"torch can use {', '.join(['cpu', *usable])} in this process, and has no type of that name",
+            hint=f"{meant} {DEVICE_WANTED}; a vendor's own name is known once its torch package is installed in this environment",
+        ) from None

@@ -121,10 +121,13 @@ def test_memory_that_this_user_may_not_have_is_denied() -> None:
     assert bench_pool.refusal_of(some) is None
 
 
-def test_a_pool_that_does_not_fit_is_refused_with_every_term() -> None:
-    ran = call(*POOL, "--size", "900TiB")
+@pytest.mark.parametrize(
+    ("size", "total"), [("900TiB", " 900.0 TiB"), ("1PiB", " 1.0 PiB"), ("100PiB", " 100.0 PiB"), ("1PB", " 909.5 TiB")]
+)
+def test_a_pool_that_does_not_fit_is_refused_with_every_term(size: str, total: str) -> None:
+    ran = call(*POOL, "--size", size)
     assert ran.code == 10
-    for term in ("pool, one at a time", "total", "other use", "left to the machine", "usable memory"):
+    for term in ("pool, one at a time", "total", "other use", "left to the machine", "usable memory", total):
         assert term in ran.err
 
 

@@ -81,8 +81,11 @@ def test_calls_of_one_size_give_no_line_and_say_so(tmp_path: Path) -> None:
     )
 
 
-def test_what_does_not_fit_the_disk_is_refused_with_the_arithmetic_before_a_folder_is_made(tmp_path: Path) -> None:
-    ran = call(*SMALL[:-4], "--size", "500TiB", "--path", str(tmp_path / "new"))
+@pytest.mark.parametrize("size", ["500TiB", "100PiB"])
+def test_what_does_not_fit_the_disk_is_refused_with_the_arithmetic_before_a_folder_is_made(
+    tmp_path: Path, size: str
+) -> None:
+    ran = call(*SMALL[:-4], "--size", size, "--path", str(tmp_path / "new"))
     assert ran.code == 10
     for term in ("pages of 512 B", "headers and rounding to blocks", "folders", "free", "left to others, a twentieth"):
         assert term in ran.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,43 @@ def test_a_sizing_ends_with_the_costs_it_began_with_whatever_becomes_of_their_fi
     assert ran.code == 0, ran.err
     assert not Path(costs).exists()
     assert "HC-COSTS-L3" in [one["code"] for one in ran.json["diagnostics"]]
+
+
+def test_a_file_without_a_cost_that_run_uses_is_told_and_not_repeated_in_what_comes_next() -> None:
+    write_trace(Path("t.jsonl"), conversations(20, 4))
+    written("pool.json", "pool", Costs(make_s_per_gib=0.25))
+    written("model.json", "model", READ, **TINY)
+    line = (
+        "run",
+        "--trace",
+        "t.jsonl",
+        "--geometry",
+        "tiny-4k",
+        "--page-tokens",
+        "512",
+        "--device",
+        "cpu",
+        "--storage-path",
+        "none",
+    )
+    ran = call(*line, "--limit", "9", "--costs", "pool.json", "-o", "json", "--report", "out.html")
+    assert (ran.code, ran.json["status"]) == (0, "findings")
+    (told,) = ran.json["diagnostics"]
+    assert (told["code"], told["severity"], told["subject"]) == ("HC-COSTS-UNUSED", "note", "pool.json")
+    assert "note HC-COSTS-UNUSED" in ran.err
+    before, made_by = Path("out.html").read_text().split("Made by")
+    assert ("--costs" in before, "--costs pool.json" in made_by) == (False, True)
+    for costs, again in (
+        ("pool.json", []),
+        ("pool.json,model.json", ["--costs model.json"] * 2),
+        ("model.json", ["--costs model.json"] * 2),
+    ):
+        screen = call(*line, "--limit", "9", "--costs", costs).out
+        following = " ".join(screen.split("NEXT")[1].split("FINDINGS")[0].split())
+        assert re.findall(r"--costs \S+", following) == again, screen
+        assert ("HC-COSTS-UNUSED" in screen) == ("pool" in costs)
+    assert not call(*line, "--check", "--costs", "model.json", "-o", "json").json["diagnostics"]
+    assert call(*line, "--check", "--costs", "pool.json", "-o", "json").json["diagnostics"] == [told]
 
 
 def test_costs_of_another_host_are_refused_with_both() -> None:

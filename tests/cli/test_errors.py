@@ -126,10 +126,7 @@ def test_a_name_that_cannot_be_looked_at_is_no_fault_of_the_program(
 
 
 def test_a_misspelt_device_names_the_nearest() -> None:
-    assert (
-        "next: did you mean 'cuda'? If not, install the torch of the vendor of cud "
-        in call("run", "--device", "cud").err
-    )
+    assert "next: did you mean 'cuda'? If not, give auto, cpu, cuda, " in call("run", "--device", "cud").err
     assert "did you mean" not in call("run", "--device", "musa").err
 
 

@@ -217,7 +217,20 @@ def test_a_command_that_changes_the_host_refuses_root_from_flag_and_environment(
         with pytest.raises(UsageError) as caught:
             cli.start("tune apply", changes_host=True)
         assert caught.value.code == "HC-ROOT-REFUSED"
+        assert caught.value.what == "hicachectl tune apply changes this host and cannot work on a snapshot"
         cli.start("topo", changes_host=False)
+
+
+@pytest.mark.parametrize(
+    "command", ["run", "tune size", "bench pool", "bench link", "bench copy", "bench store", "bench model"]
+)
+def test_a_command_that_measures_the_host_refuses_root_and_is_not_said_to_change_it(
+    command: str, tmp_path: Path
+) -> None:
+    ran = call(*command.split(), "--root", str(tmp_path))
+    assert (ran.code, "HC-ROOT-REFUSED" in ran.err) == (2, True)
+    assert f"{command} measures this host and cannot work on a snapshot" in ran.err
+    assert "changes" not in ran.err
 
 
 def test_schema_flag_takes_the_version_of_the_command_and_no_other() -> None:

@@ -77,10 +77,15 @@ def test_named_steps_are_tried_in_order_whatever_their_order_and_unit() -> None:
     assert run("--trace", "chats.jsonl", "--steps", "x", "--force").code == 2
 
 
-def test_another_policy_is_held_to_the_slack_and_named() -> None:
-    data = size("--trace", "chats.jsonl", "--write-policy", "write_through_selective", "--steps", "300")
-    assert "write_through_selective" in data["steps"][0]["assumption"]
-    assert data["steps"][0]["must_be_exact"] is False
+@pytest.mark.parametrize(
+    ("policy", "code", "state"), [("write_back", 0, "done"), ("write_through_selective", 9, "differs")]
+)
+def test_another_policy_is_held_to_the_slack_and_named(policy: str, code: int, state: str) -> None:
+    ran = run("--trace", "chats.jsonl", "--write-policy", policy, "--steps", "300")
+    assert ran.code == code
+    (step,) = ran.json["data"]["steps"]
+    assert (step["state"], step["must_be_exact"]) == (state, False)
+    assert policy in step["assumption"]
 
 
 def test_the_prefill_of_the_model_whose_pages_move_lets_economics_choose(tmp_path: Path) -> None:
@@ -273,6 +278,19 @@ def test_steps_with_a_storage_tier_hit_all_three_tiers_as_predicted_and_leave_no
     assert list((tmp_path / "disk").iterdir()) == []
     for wrong in (("--l3-path", "disk"), ("--l3", "infinite", "--l3-path", "nowhere")):
         assert run("--trace", "chats.jsonl", "--force", *wrong).code == 2
+
+
+def test_a_storage_tier_of_the_steps_that_does_not_hold_one_request_is_refused_up_front(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    asked = ("--trace", "chats.jsonl", "--l3-path", "disk", "--device-slots", "12", "--no-waterfall", "--force")
+    ran = run(*asked, "--l3", "5")
+    assert (ran.code, "HC-CAPACITY" in ran.err) == (10, True), ran.err
+    assert "--l3: a storage tier of 5 pages does not hold one request of 6" in ran.err
+    assert "give --l3 6 or more, or leave --l3-path out" in ran.err
+    assert not (tmp_path / "state").exists()
+    assert all(step["state"] == "done" for step in size(*asked, "--l3", "6")["steps"])
+    predicted = ("--trace", "chats.jsonl", "--l3", "5", "--steps", "none", "--force")
+    assert size(*predicted)["tiers"]["storage_pages"] == 5  # nothing is stored
 
 
 def test_economics_takes_off_what_measured_storage_would_serve(tmp_path: Path) -> None:

@@ -102,7 +102,9 @@ def test_a_growing_log_is_sized_and_every_pool_serves_requests_that_come_meanwhi
     for step in live["steps"]:
         assert step["measured_hit_rate"] == step["exact_hit_rate"]
         assert (step["requests"], step["verdict"]) == (150, "holds")
-    assert data["ended"] == "plateau confirmed"
+    gain = json.loads(JOURNAL.read_text().splitlines()[-2])["gain"]
+    within = gain <= 0.01  # by where in the log the window began
+    assert data["ended"] == ("plateau confirmed" if within else "steps done, plateau not confirmed")
     assert data["choice"]["pages"] == data["curve"]["plateau_pages"] == data["steps"][1]["pages"]
     for word in ("distinct pages", "unlimited hit rate", "over the last quarter", "300/300 requests"):
         assert word in ran.err
@@ -128,6 +130,30 @@ def test_a_pipe_that_ended_is_proven_on_what_it_gave_to_the_page() -> None:
         ("done", 0, True)
     ] * 3
     assert data["ended"] == "plateau confirmed"
+
+
+@pytest.mark.parametrize(("every", "ended"), [(12, "steps done, plateau not confirmed"), (60, "plateau confirmed")])
+def test_twice_the_size_confirms_when_it_hits_at_most_a_point_more_whatever_the_window_said(
+    every: int, ended: str
+) -> None:
+    def asked(n: int) -> list[int]:
+        """Ten sessions of ten pages in turn; `every` so many requests one of two pages, which comes back from 240 on."""
+        if (n + 1) % every:
+            return list(range(100 + 10 * (n % 10), 110 + 10 * (n % 10)))
+        n_back = min(10, 240 // every)
+        once = 240 // every - n_back
+        which = n // every if n // every < once else once + n // every % n_back
+        return [1000 + 2 * which, 1001 + 2 * which]
+
+    ran = piped(HEADER + trace_text([asked(n) for n in range(1500)]), "--window", "480")
+    assert ran.returncode == 0, ran.stderr
+    data = data_of(ran.stdout)
+    assert {(step["replayed"], step["verdict"]) for step in data["live"]["steps"]} == {("new requests", "holds")}
+    chosen, above = data["live"]["steps"][-2:]
+    assert chosen["pages"] == data["choice"]["pages"]
+    said, gain = (above[name] - chosen[name] for name in ("predicted_hit_rate", "measured_hit_rate"))
+    assert (said > 0.015, gain > 0.015) == (every == 12, every == 12)
+    assert data["ended"] == ended
 
 
 def test_traffic_that_drifts_is_named_and_the_curve_made_anew_from_the_newest() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -15,6 +16,7 @@ from size_calls import run, size
 from small_traces import conversations, write_trace
 
 from hicachectl.tuning.sizing import budget
+from hicachectl.tuning.sizing.journal_lines import sealed
 from hicachectl.tuning.sizing.size_journal import SizeJournal
 
 REAL_BUDGET = budget.budget_of
@@ -122,6 +124,34 @@ def test_ctrl_c_ends_with_130_and_leaves_a_record_to_go_on_from(tmp_path: Path) 
     assert not (tmp_path / "hicache.yaml").exists()
 
 
+def test_a_run_that_goes_on_replaces_the_configuration_it_wrote_and_no_other(tmp_path: Path) -> None:
+    asked = ("--trace", "chats.jsonl", "--no-waterfall")
+    config = tmp_path / "hicache.yaml"
+    begun = run(*asked, "--time-budget", "0")
+    assert (begun.code, "host_slots: 0" in config.read_text()) == (9, True)
+    assert size(*asked, "--resume")["config_host_pages"] > 0
+    written = config.read_text()
+    assert "host_slots: 0" not in written
+    assert size(*asked, "--resume")["config"] == "hicache.yaml"
+    config.write_text(written.replace("seed: 0", "seed: 1"))  # a person's change
+    ran = run(*asked, "--resume")
+    assert (ran.code, "there is a configuration already" in ran.err, "--force" in ran.err) == (2, True, True)
+    assert "seed: 1" in config.read_text()
+    config.write_text(written)
+    (tmp_path / "other.yaml").write_text(written)  # the same text, and not where the run put it
+    assert run(*asked, "--resume", "--write", "other.yaml").code == 2
+    assert run(*asked).code == 2  # another run may not
+
+
+def test_the_configuration_of_a_run_of_the_same_name_elsewhere_is_kept(tmp_path: Path) -> None:
+    asked = ("--trace", "chats.jsonl", "--no-waterfall")
+    assert run(*asked, "--time-budget", "0").code == 9
+    elsewhere = ("--state-dir", "other", "--write", "other.yaml")
+    assert run(*asked, "--time-budget", "0", *elsewhere).code == 9
+    ran = run(*asked, "--resume", "--state-dir", "other")
+    assert (ran.code, "there is a configuration already" in ran.err) == (2, True), ran.err
+
+
 def test_nothing_to_resume_is_said() -> None:
     assert run("--trace", "chats.jsonl", "--resume").code == 2
 
@@ -164,15 +194,54 @@ def test_another_trace_of_the_same_counts_is_not_gone_on_with(tmp_path: Path) ->
         ('"total_pages": ', '"totals": ', 3), ('"chosen": ', '"selected": ', 1), ('"steps": [', '"steps": ["168x", ', 1),
     ],
 )  # fmt: skip
-def test_an_edited_journal_is_refused_with_its_line(old: str, new: str, line: int) -> None:
+def test_a_journal_whose_lines_no_sizing_writes_is_refused_with_its_line(old: str, new: str, line: int) -> None:
     asked = ("--trace", "chats.jsonl", "--no-waterfall")
     assert run(*asked).code == 0
     path = Path("state/size/s-0001/steps.jsonl")
-    text = path.read_text()
-    path.write_text(text.replace(old, new, 1))
+    lines = path.read_text().splitlines()
+    edited = unsealed(lines[line - 1]).replace(old, new, 1)
+    lines[line - 1] = sealed(edited.encode()).decode()
+    path.write_text("".join(f"{text}\n" for text in lines))
     ran = run(*asked, "--resume", "--force")
     assert ran.code == 2, ran.err
     assert f"steps.jsonl:{line}" in ran.err
+    assert "seal" not in ran.err
+
+
+def unsealed(line: str) -> str:
+    return line[: line.rindex(', "seal": ')] + "}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "pattern", "new"),
+    [
+        ("done", r'"fill_s": [^,]+', '"fill_s": 5000'), ("done", r'"device_hit_pages": \d+', '"device_hit_pages": 1'),
+        ("step", r'"pages": \d+', '"pages": 169'), ("begin", r'"chosen": \d+', '"chosen": 1'), ("end", '"plateau confirmed"', '"net gain confirmed"'),
+    ],
+)  # fmt: skip
+def test_a_value_that_was_edited_is_refused_with_its_line_and_nothing_is_written(
+    kind: str, pattern: str, new: str
+) -> None:
+    asked = ("--trace", "chats.jsonl", "--no-waterfall")
+    assert run(*asked).code == 0
+    written = Path("hicache.yaml").read_text()
+    path = Path("state/size/s-0001/steps.jsonl")
+    lines = path.read_text().splitlines()
+    number = next(n for n, text in enumerate(lines) if json.loads(text)["kind"] == kind)
+    edited = re.sub(pattern, new, lines[number], count=1)
+    assert edited != lines[number]
+    path.write_text("".join(f"{text}\n" for text in [*lines[:number], edited, *lines[number + 1 :]]))
+    ran = run(*asked, "--resume", "--force")
+    assert (ran.code, f"steps.jsonl:{number + 1}" in ran.err, "its seal is" in ran.err) == (2, True, True), ran.err
+    assert Path("hicache.yaml").read_text() == written
+
+
+def test_a_journal_of_a_version_that_sealed_nothing_is_refused() -> None:
+    assert run("--trace", "chats.jsonl", "--time-budget", "0").code == 9
+    path = Path("state/size/s-0001/steps.jsonl")
+    path.write_text("".join(f"{unsealed(line)}\n" for line in path.read_text().splitlines()))
+    ran = run("--trace", "chats.jsonl", "--resume", "--force")
+    assert (ran.code, "it has no seal" in ran.err, "another version wrote it" in ran.err) == (2, True, True), ran.err
 
 
 def test_a_run_that_is_at_work_is_not_gone_on_with() -> None:

@@ -2,14 +2,15 @@
 
 Two looks: the plateau of the first 25, 50, 75 and 100 % of the requests (is it still growing?), and the jackknife over
 tenths of the sessions (how much does it hang on which conversations were recorded?). Single requests are never
-resampled: that would tear conversations apart.
+resampled: that would tear conversations apart. What it says of recorded traces: docs/facts.md#session-error.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from math import sqrt
-from zlib import crc32
 
 import numpy as np
 
@@ -41,22 +42,35 @@ class Grown:
 
 @dataclass(frozen=True, slots=True)
 class Jackknife:
-    """Curves with a tenth of the sessions left out each; errors are one standard error.
+    """Curves with a tenth of the sessions left out each, which kept `kept` of `n_sessions`; errors are one standard error.
 
-    A tenth less traffic fills a tenth less cache, so a capacity C of the whole is compared with 0.9 C of each.
+    Fewer sessions fill less cache, so a capacity of the whole is compared with that share of it which the kept ones are.
     """
 
     curves: tuple[HitCurve, ...]
+    kept: tuple[int, ...]
+    n_sessions: int
 
     def rate_error(self, capacity: int | None = None) -> float:
         """Return the standard error of the hit rate at a capacity, 0 to 1; None: of the ceiling. Pure."""
-        share = (TENTHS - 1) / TENTHS
-        return standard_error([c.rate(None if capacity is None else int(share * capacity)) for c in self.curves])
+        return self._error(
+            [
+                curve.rate(None if capacity is None else capacity * kept // self.n_sessions)
+                for curve, kept in zip(self.curves, self.kept, strict=True)
+            ]
+        )
 
     def plateau_error(self, points: float) -> float:
         """Return the standard error of the plateau, in pages. Pure."""
-        share = (TENTHS - 1) / TENTHS
-        return standard_error([c.smallest_within(points) / share for c in self.curves])
+        return self._error(
+            [
+                curve.smallest_within(points) * self.n_sessions / kept
+                for curve, kept in zip(self.curves, self.kept, strict=True)
+            ]
+        )
+
+    def _error(self, values: list[float]) -> float:
+        return standard_error(values, [kept / self.n_sessions for kept in self.kept])
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +109,15 @@ def confidence_of(
     growth = growth_of(found, window, definition, points, warm=bool(first))
     n_sessions = len(np.unique(window.session))
     if n_sessions < TENTHS:
-        return Confidence(
-            growth, None, f"{n_sessions} session{'' if n_sessions == 1 else 's'}, fewer than {TENTHS}: no interval"
-        )
+        return Confidence(growth, None, f"{_few(n_sessions, window.sessions_named)}, fewer than {TENTHS}: no interval")
     return Confidence(growth, jackknife_of(window, definition, first=first), None)
+
+
+def _few(n_sessions: int, named: bool) -> str:
+    if named:
+        return f"{n_sessions} session{'' if n_sessions == 1 else 's'}"
+    ways = f"{n_sessions} way{'' if n_sessions == 1 else 's'}"
+    return f"sessions cannot be told apart: not all are named, and requests begin in {ways} past what most share"
 
 
 def growth_of(
@@ -117,19 +136,40 @@ def growth_of(
 
 
 def jackknife_of(window: Window, definition: Definition, *, first: int = 0) -> Jackknife:
-    """Return the curves without each tenth of the sessions; for D3 `window` is that of full blocks. Pure."""
+    """Return the curves without each tenth of the sessions, of which there are ten or more; for D3 `window` is that of full blocks. Pure.
+
+    Sessions are dealt in the order of a hash, one to each tenth in turn: a tenth without one would compare all of the
+    traffic with less cache, and that is no spread.
+    """
     sessions = np.unique(window.session)
-    tenth = np.array([crc32(int(one).to_bytes(8, "little")) % TENTHS for one in sessions])
+    order = np.argsort([_hash(int(one)) for one in sessions])
+    tenth = np.empty(len(sessions), np.int64)
+    tenth[order] = np.arange(len(sessions)) % TENTHS
     plain = Definition.D1 if definition is Definition.D3 else definition
     curves = []
     for left_out in range(TENTHS):
         kept = window.without(sessions[tenth == left_out])
         n_before = int((~np.isin(window.session[:first], sessions[tenth == left_out])).sum())
         curves.append(curve_of(kept, plain, first=n_before))
-    return Jackknife(tuple(curves))
+    kept_sessions = len(sessions) - np.bincount(tenth, minlength=TENTHS)
+    return Jackknife(tuple(curves), tuple(kept_sessions.tolist()), len(sessions))
 
 
-def standard_error(values: list[float]) -> float:
-    """Return the standard error from estimates that each leave one group out. Pure."""
-    mean = sum(values) / len(values)
-    return sqrt((len(values) - 1) / len(values) * sum((value - mean) ** 2 for value in values))
+def _hash(session: int) -> int:
+    """A number without a pattern: the order of CRCs deals neighbours out evenly, and the spread comes out too small."""
+    return int.from_bytes(blake2b(session.to_bytes(8, "little"), digest_size=7).digest(), "little")
+
+
+def standard_error(values: Sequence[float], shares: Sequence[float] | None = None) -> float:
+    """Return the standard error from estimates that each leave one group out. Pure.
+
+    `shares` of the whole, below 1, are what each estimate keeps; None: groups of one size. For unlike ones it is the
+    delete-m_j jackknife (Busing, Meijer and van der Leeden 1999), about the mean by shares.
+
+    >>> standard_error([1.0, 2.0, 3.0]) == standard_error([1.0, 2.0, 3.0], [2 / 3] * 3)
+    True
+    """
+    n = len(values)
+    kept = [(n - 1) / n] * n if shares is None else shares
+    mean = sum(share * value for share, value in zip(kept, values, strict=True)) / sum(kept)
+    return sqrt(sum(share / (1 - share) * (value - mean) ** 2 for share, value in zip(kept, values, strict=True)) / n)

@@ -1,7 +1,11 @@
-"""Lines of a sizing's journal read back, each field checked: a journal is a file that anybody may edit."""
+"""Lines of a sizing's journal, sealed and read back, each field checked: a journal is a file that anybody may edit.
+
+The last field of a line is the SHA-256 of the line without it. It tells a line that was edited, not one that was forged.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +14,9 @@ from typing import Any
 from hicachectl.errors import HicacheError, UsageError
 from hicachectl.tuning.state import no_room
 
-__all__ = ["JournalLine", "bad_line", "read_lines"]
+__all__ = ["JournalLine", "bad_line", "read_lines", "sealed"]
 
+_SEAL = b', "seal": "'
 _NAMES = {
     int: "a whole number",
     float: "a number",
@@ -24,7 +29,7 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class JournalLine:
-    """One record and where it stands, as file:line."""
+    """One record, without its seal, and where it stands, as file:line."""
 
     where: str
     record: dict[str, Any]
@@ -65,7 +70,8 @@ def bad_line(where: str, what: str) -> UsageError:
 def read_lines(path: Path) -> list[JournalLine]:
     """Read the whole lines of a journal; none where there is no file. Changes nothing.
 
-    A last line without an end is left out: a kill cut it. Raises UsageError with file:line for one that is no JSON object, HostError when the file cannot be read.
+    A last line without an end is left out: a kill cut it. Raises UsageError with file:line for one that is no JSON object or
+    does not fit its seal, HostError when the file cannot be read.
     """
     try:
         texts = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
@@ -82,5 +88,25 @@ def read_lines(path: Path) -> list[JournalLine]:
             raise bad_line(where, "no JSON") from error
         if not isinstance(record, dict):
             raise bad_line(where, "no JSON object")
-        lines.append(JournalLine(where, record))
+        _check_seal(where, text)
+        lines.append(JournalLine(where, {name: value for name, value in record.items() if name != "seal"}))
     return lines
+
+
+def sealed(line: bytes) -> bytes:
+    """Return a line, a JSON object with a field or more, with its seal. Pure."""
+    return line[:-1] + _SEAL + _seal_of(line).encode() + b'"}'
+
+
+def _seal_of(line: bytes) -> str:
+    return hashlib.sha256(line).hexdigest()
+
+
+def _check_seal(where: str, text: bytes) -> None:
+    front, mark, end = text.rpartition(_SEAL)
+    if not mark:
+        raise bad_line(where, "it has no seal")
+    line = front + b"}"
+    if sealed(line) != text:
+        seal = end.decode(errors="replace").rstrip('"}')
+        raise bad_line(where, f"its seal is {seal[:64]}, that of what stands there {_seal_of(line)}")

@@ -23,9 +23,10 @@ from hicachectl.tuning.sizing.live_parsers import EventParser, Tolerated
 
 __all__ = ["EventSubscription", "is_endpoint"]
 
-_ENDPOINT = re.compile(r"tcp://(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]*]+):(\d{1,5})|ipc://\S+")
+_ENDPOINT = re.compile(r"tcp://(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]*]+):([0-9]{1,5})|ipc://\S+")
 _MOST_WAITING = 1_000_000
 """Messages kept while the main thread is at work elsewhere; past it ZeroMQ drops, which shows as a gap."""
+_LAST_PORT = 65535
 _REPLAY_S = 5.0
 _END = (1 << 64) - 1
 _PIECES = 1000
@@ -47,9 +48,9 @@ class EventSubscription:
     ended = None
 
     def __init__(self, endpoint: str, notes: Notes, *, replay: str | None = None) -> None:
-        for one in (endpoint, replay):
-            if one is not None and not _ENDPOINT.fullmatch(one):
-                raise UsageError(f"{one!r} is no endpoint", where="--live", hint="such as tcp://127.0.0.1:5557")
+        _require_endpoint(endpoint, "--live")
+        if replay is not None:
+            _require_endpoint(replay, "--replay-endpoint")
         try:
             import zmq
         except ImportError as error:
@@ -185,3 +186,12 @@ class EventSubscription:
             self.n_missed += n_missing
             self.notes.count(f"gaps in the publisher's numbers, the last of {n_missing} batches", self.name)
         return found
+
+
+def _require_endpoint(text: str, where: str) -> None:
+    found, hint = _ENDPOINT.fullmatch(text), "such as tcp://127.0.0.1:5557"
+    if found is None:
+        raise UsageError(f"{text!r} is no endpoint", where=where, hint=hint)
+    port = found[2]
+    if port is not None and not 1 <= int(port) <= _LAST_PORT:
+        raise UsageError(f"{text!r}: port {port} is not from 1 to {_LAST_PORT}", where=where, hint=hint)

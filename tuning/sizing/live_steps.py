@@ -1,7 +1,7 @@
 """The steps of a sizing on live traffic: each pool is warmed by the window, then serves new requests for its share of the time.
 
 Every step meets other requests, so a step above the chosen size is compared with what the chosen size hits of the same ones:
-it confirms the choice when it hits at most a point more than that, beside what the window said the two sizes differ by.
+it confirms the choice when it hits at most a point more than that, whatever the window said the two sizes differ by.
 """
 
 from __future__ import annotations
@@ -63,8 +63,7 @@ def later_traffic(window: Trace, page_tokens: int, points: float) -> LaterTraffi
 class LiveTried:
     """A trial whose hits are those of the live requests, and its verdict.
 
-    `gain`: the share of these requests' pages that it hits and the chosen size would not, beside what the window said of
-    both; of saved requests all of it.
+    `gain`: the share of these requests' pages that it hits and the chosen size would not, by their exact curve.
     """
 
     trial: Trial
@@ -102,9 +101,7 @@ def try_live(
         device + host, exact.at(reach), None, None, Verdict.NOT_COMPARED, "",
     )  # fmt: skip
     judged = judge(step, later.told(reach) if is_new else None, assumption)
-    chosen = max(device_pages, chosen_pages)
-    said = later.curve.rate(reach) - later.curve.rate(chosen) if is_new else 0.0
-    gain = judged.rate - exact.rate(chosen) - said
+    gain = judged.rate - exact.rate(max(device_pages, chosen_pages))
     return LiveTried(replace(trial, total_pages=total, device_hit_pages=device, host_hit_pages=host), judged, gain)
 
 

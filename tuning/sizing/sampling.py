@@ -17,7 +17,7 @@ from hicachectl.errors import UsageError
 from hicachectl.runtime.replay.request import TraceRequest
 from hicachectl.tuning.sizing.curve import HitCurve
 from hicachectl.tuning.sizing.numbering import Ids, Numbering
-from hicachectl.tuning.sizing.session_band import SessionBand, tenth_of
+from hicachectl.tuning.sizing.session_band import SessionBand
 from hicachectl.tuning.sizing.weighted_pass import WeightedPass
 from hicachectl.tuning.sizing.window import Counts, Definition, last_tokens
 
@@ -86,7 +86,7 @@ def _weighted_pass(
     requests: Iterable[TraceRequest], block_tokens: int, definition: Definition, first: int, weights: Ids,
     shared: npt.NDArray[np.bool_], band: SessionBand,
 ) -> HitCurve:  # fmt: skip
-    """As `ExtentPass`, each kept block as large as its weight; a session is its name, else its first block that is not `shared`."""
+    """As `ExtentPass`, each kept block as large as its weight; a session is its name, else its root."""
     kept = weights > 0
     place = (np.cumsum(kept) - 1).astype(np.int32)
     cache, numbering = WeightedPass(int(kept.sum())), Numbering()
@@ -95,7 +95,7 @@ def _weighted_pass(
     for q, request in enumerate(requests):
         row = numbering.add_one(request.scope, request.blocks)
         last = last_tokens(request.input_tokens, len(row), block_tokens)
-        tenth = tenth_of(request.session if request.session is not None else _root(row, shared))
+        session = request.session if request.session is not None else _root(row, shared)
         if definition is Definition.D3 and last < block_tokens:
             row = row[:-1]
         value: Counts = np.full(len(row), block_tokens if definition is Definition.D2 else 1, np.int64)
@@ -107,7 +107,7 @@ def _weighted_pass(
         value *= size
         row = place[row]
         distance = cache.add(row, size)
-        band.add(tenth, row, size, value, counted=q >= first)
+        band.add(session, row, size, value, counted=q >= first)
         if q >= first:
             total += int(value.sum())
             if len(distance):
@@ -118,10 +118,10 @@ def _weighted_pass(
 
 
 def _root(row: Ids, shared: npt.NDArray[np.bool_]) -> int:
-    """The second block where most requests share the first, as `window_of` tells sessions apart."""
+    """The first block that is not `shared`, as `window_of` tells sessions apart."""
     if not len(row):
         return 0
-    return int(row[1] if len(row) > 1 and shared[row[0]] else row[0])
+    return int(row[np.argmin(shared[row])])  # the first block where all are
 
 
 def _longer(counts: Counts, size: int) -> Counts:

@@ -6,7 +6,9 @@
     {"kind": "end", "ended": "plateau confirmed"}
     {"kind": "stage", "name": "copy backend", "trial": {...}}   a replay beside the steps
     {"kind": "storage", "folder": "/disk/hicachectl-5d1e07ab93c2f418-l3", "marker": "..."}   before that folder is made
+    {"kind": "config", "path": "/x/hicache.yaml", "sha256": "..."}   after that file was written
 
+and in each `"seal": "..."` at its end (`journal_lines`): a line that was edited is refused, not taken for a measurement.
 Pools are memory of the process alone, so a killed run leaves this folder and, of steps on a storage tier, the folder
 that it recorded. Whoever appends holds the folder's lock, which the kernel drops with the process.
 """
@@ -25,7 +27,7 @@ from typing import Any
 
 from hicachectl.errors import UsageError
 from hicachectl.tuning.lock import locked
-from hicachectl.tuning.sizing.journal_lines import JournalLine, bad_line, read_lines
+from hicachectl.tuning.sizing.journal_lines import JournalLine, bad_line, read_lines, sealed
 from hicachectl.tuning.sizing.trial_record import trial_of
 from hicachectl.tuning.sizing.whole_lines import whole_bytes, write_all
 from hicachectl.tuning.state import fsync_folder, no_room
@@ -35,6 +37,7 @@ __all__ = [
     "LeftFolder",
     "SizeJournal",
     "SizeRecords",
+    "config_digest",
     "read_size_journal",
     "run_ids",
     "storage_records",
@@ -130,7 +133,7 @@ class SizeJournal:
 
     def append(self, kind: str, **fields: Any) -> None:
         """Write one line and make it durable. Changes the journal. Raises HostError when it cannot."""
-        line = json.dumps({"kind": kind, **fields}, allow_nan=False).encode() + b"\n"
+        line = sealed(json.dumps({"kind": kind, **fields}, allow_nan=False).encode()) + b"\n"
         try:
             handle = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
@@ -176,6 +179,16 @@ def storage_records(folder: Path) -> list[LeftFolder]:
         for line in read_lines(folder / JOURNAL_FILE)
         if line.kind == "storage"
     ]
+
+
+def config_digest(state: Path, path: Path) -> str | None:
+    """Return the SHA-256 of the configuration that the newest run wrote last to `path`, None where it wrote none there.
+
+    Changes nothing. Raises UsageError where there is no run, or for an edited journal.
+    """
+    lines = read_lines(state / _chosen(state, None) / JOURNAL_FILE)
+    found = [line for line in lines if line.kind == "config" and line.field("path", str) == str(path)]
+    return str(found[-1].field("sha256", str)) if found else None
 
 
 def _chosen(state: Path, run_id: str | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -35,7 +35,8 @@ class Window:
     """`ids[starts[q]:starts[q + 1]]` are the ids of request q, front to back, renumbered 0..n_distinct-1.
 
     `last_tokens[q]` are the tokens of its last id (`block_tokens` when it is complete, 0 for a request without ids);
-    `session[q]` numbers the conversation it belongs to. Order is the order of the trace.
+    `session[q]` numbers the conversation it belongs to: by the trace's own names (`sessions_named`), else by its root.
+    Order is the order of the trace.
     """
 
     ids: Ids
@@ -44,6 +45,7 @@ class Window:
     session: Counts
     block_tokens: int
     n_distinct: int
+    sessions_named: bool = True
 
     @property
     def n_requests(self) -> int:
@@ -73,27 +75,26 @@ class Window:
         starts = np.concatenate([[0], np.cumsum(lengths - cut)]).astype(np.int64)
         used, renumbered = np.unique(ids, return_inverse=True)
         last = np.where(np.diff(starts) > 0, self.block_tokens, 0)
-        return Window(renumbered.astype(np.int32), starts, last, self.session, self.block_tokens, len(used))
+        return replace(self, ids=renumbered.astype(np.int32), starts=starts, last_tokens=last, n_distinct=len(used))
 
     def first(self, n_requests: int) -> Window:
         """Return the first `n_requests` requests; ids keep their numbers. Pure."""
         end = int(self.starts[n_requests])
-        return Window(
-            self.ids[:end], self.starts[: n_requests + 1], self.last_tokens[:n_requests], self.session[:n_requests],
-            self.block_tokens, self.n_distinct,
+        return replace(
+            self, ids=self.ids[:end], starts=self.starts[: n_requests + 1], last_tokens=self.last_tokens[:n_requests],
+            session=self.session[:n_requests],
         )  # fmt: skip
 
     def without(self, sessions: Counts) -> Window:
         """Return the window without the requests of some sessions; ids keep their numbers. Pure."""
         keep = ~np.isin(self.session, sessions)
         lengths = np.diff(self.starts)
-        return Window(
-            self.ids[np.repeat(keep, lengths)],
-            np.concatenate([[0], np.cumsum(lengths[keep])]).astype(np.int64),
-            self.last_tokens[keep],
-            self.session[keep],
-            self.block_tokens,
-            self.n_distinct,
+        return replace(
+            self,
+            ids=self.ids[np.repeat(keep, lengths)],
+            starts=np.concatenate([[0], np.cumsum(lengths[keep])]).astype(np.int64),
+            last_tokens=self.last_tokens[keep],
+            session=self.session[keep],
         )
 
 
@@ -117,8 +118,9 @@ _CHUNK = 1 << 20
 def window_of(requests: Iterable[TraceRequest], block_tokens: int) -> Window:
     """Read a whole trace into arrays. Reads what `requests` reads, keeps 4 bytes an id.
 
-    A request's session is its own where the trace names one, else its root: its second block where most requests share
-    the first (a system prompt), else its first. Raises UsageError for a trace without requests, and for ids that do not
+    A request's session is its own where every request names one, else its root: its first block that half of the requests
+    or fewer hold, past a system prompt that most share however many blocks that has; those that end within it are one
+    session. Raises UsageError for a trace without requests, and for ids that do not
     name prefixes (`Numbering.add`).
     """
     numbering = Numbering()
@@ -141,9 +143,9 @@ def window_of(requests: Iterable[TraceRequest], block_tokens: int) -> Window:
         raise UsageError("the trace has no requests", hint="give a trace with at least one request line")
     starts = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
     ids = np.concatenate(rows)
-    return Window(
-        ids, starts, np.array(last, np.int64), _sessions(ids, starts, names), block_tokens, numbering.n_distinct
-    )
+    named = all(name is not None for name in names)
+    session = _by_name(names) if named else _by_root(ids, starts)
+    return Window(ids, starts, np.array(last, np.int64), session, block_tokens, numbering.n_distinct, named)
 
 
 def last_tokens(input_tokens: int, n_blocks: int, block_tokens: int) -> int:
@@ -155,14 +157,17 @@ def last_tokens(input_tokens: int, n_blocks: int, block_tokens: int) -> int:
     return min(block_tokens, input_tokens - block_tokens * (n_blocks - 1)) if n_blocks else 0
 
 
-def _sessions(ids: Ids, starts: Counts, names: Sequence[str | None]) -> Counts:
-    if all(name is not None for name in names):
-        table: dict[str | None, int] = {}
-        return np.array([table.setdefault(name, len(table)) for name in names], np.int64)
+def _by_name(names: Sequence[str | None]) -> Counts:
+    table: dict[str | None, int] = {}
+    return np.array([table.setdefault(name, len(table)) for name in names], np.int64)
+
+
+def _by_root(ids: Ids, starts: Counts) -> Counts:
     lengths = np.diff(starts)
-    first = np.where(lengths > 0, ids[np.minimum(starts[:-1], max(0, len(ids) - 1))] if len(ids) else 0, -1)
-    values, counts = np.unique(first, return_counts=True)
-    shared = counts.max() * 2 > len(first) and len(values) > 0
-    second = np.where(lengths > 1, ids[np.minimum(starts[:-1] + 1, max(0, len(ids) - 1))] if len(ids) else 0, -1)
-    root = np.where((first == values[counts.argmax()]) & (lengths > 1), second, first) if shared else first
+    shared = np.bincount(ids) * 2 > len(lengths)  # no block comes twice in a request
+    n_before = np.concatenate([[0], np.cumsum(shared[ids], dtype=np.int32)])
+    n_shared = n_before[starts[1:]] - n_before[starts[:-1]]  # from the front: who holds a block holds those before it
+    root = np.full(len(lengths), -1, np.int64)
+    some = lengths > 0
+    root[some] = ids[(starts[:-1] + np.where(n_shared < lengths, n_shared, 0))[some]]
     return np.asarray(np.unique(root, return_inverse=True)[1], np.int64)

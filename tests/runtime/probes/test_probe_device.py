@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hicachectl.errors import ExitCode, Unsupported
+from hicachectl.errors import ExitCode, Unsupported, UsageError
 from hicachectl.runtime.probes.device import find_probe_device
 
 MODULE = SimpleNamespace(device_count=lambda: 2, get_device_name=lambda device: f"a card {device.index}")
@@ -45,3 +45,11 @@ def test_a_device_that_is_not_there_is_unsupported(wanted: str, words: str) -> N
     with pytest.raises(Unsupported, match=words) as caught:
         find_probe_device(wanted, accelerators=lambda: ["cuda"], module_of=lambda device: MODULE)
     assert caught.value.exit_code is ExitCode.UNSUPPORTED
+
+
+@pytest.mark.parametrize(
+    "wanted", ["cuda:", "cuda:-1", "cuda:foo", "cuda:1:2", "cuda:256", "cpu:foo", "CPU", "foo", ""]
+)
+def test_what_names_no_device_is_a_usage_error_before_torch_is_asked(wanted: str) -> None:
+    with pytest.raises(UsageError, match="--device"):
+        find_probe_device(wanted, accelerators=lambda: ["cuda"], module_of=lambda device: MODULE)

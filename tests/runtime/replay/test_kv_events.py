@@ -15,6 +15,7 @@ from hicachectl.tuning.sizing.curve import curve_of
 from hicachectl.tuning.sizing.window import window_of
 
 SIZE = 16
+NAN = [float("nan"), [["BlockStored", [7], None, list(range(SIZE)), SIZE, None, "GPU"]]]
 
 
 def stored(hashes: list[Any], parent: Any = None, medium: str | None = "GPU") -> list[Any]:
@@ -111,13 +112,19 @@ def test_of_several_groups_of_layers_the_first_one_counts(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("batch", "what"),
-    [([1.0, "x"], "not a batch"), ([1.0, [3]], "neither an array nor a map"), ([1.0, [["BlockStored", []]]], "without block_hashes"),
+    [(NAN, "time nan is not finite"), ([float("-inf"), []], "time -inf is not finite"), ([1.0, "x"], "not a batch"), ([1.0, [3]], "neither an array nor a map"), ([1.0, [["BlockStored", []]]], "without block_hashes"),
      ([2.0, [["BlockStored", [9], None, [], 32, None, None]]], "32 tokens after blocks of 16")],
 )  # fmt: skip
 def test_what_is_no_batch_is_refused_with_its_place(tmp_path: Path, batch: Any, what: str) -> None:
     path = write(tmp_path, [0.0, [stored([1])]], batch)
     with pytest.raises(UsageError, match=what):
         requests(path)
+
+
+def test_a_first_batch_without_a_time_is_refused_not_a_trace_without_requests(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="time nan is not finite") as caught:
+        requests(write(tmp_path, NAN, *([float(10 * n), [stored([n])]] for n in range(1, 30))))
+    assert "before byte" in str(caught.value.where)
 
 
 def test_a_stream_cut_short_is_refused(tmp_path: Path) -> None:

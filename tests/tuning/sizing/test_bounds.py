@@ -141,7 +141,8 @@ def test_sessions_that_are_all_alike_have_no_band_and_few_have_none_with_the_rea
     alike = [((10 * s, 10 * s + 1), BLOCK) for _ in range(3) for s in range(60)]
     found = sample(traced(alike), BLOCK, 1)
     assert found.band is not None
-    assert found.band.rate_error() == pytest.approx(0, abs=1e-12)
+    assert [found.band.rate_error(c) for c in (None, 110, 120)] == [pytest.approx(0, abs=1e-12)] * 3
+    assert found.band.plateau_error(1.0) == pytest.approx(0, abs=1e-9)
     mixed = sample(traced([*alike, *[((5_000 + n,), BLOCK) for n in range(90)]]), BLOCK, 1)
     assert mixed.band is not None
     assert mixed.band.rate_error() > 0.005

@@ -118,8 +118,8 @@ def test_an_id_means_something_else_in_another_scope_and_large_ids_are_numbers_l
 def test_a_session_is_the_named_one_else_the_block_after_a_shared_first_one() -> None:
     named = [TraceRequest(q, 0.0, 4, 1, np.array([q], np.int64), session=name) for q, name in enumerate("aba")]
     assert window_of(named, BLOCK).session.tolist() == [0, 1, 0]
-    shared = window_of(traced([((0, 1, 2), 4), ((0, 3), 4), ((0, 1), 4)]), BLOCK).session
-    assert shared[0] == shared[2] != shared[1]
+    shared = window_of(traced([((0, 1, 2), 4), ((0, 3), 4), ((0, 1), 4), ((0, 3), 4)]), BLOCK).session
+    assert shared[0] == shared[2] != shared[1] == shared[3]
     plain = window_of(traced([((0, 1), 4), ((3, 4), 4), ((0, 5), 4), ((6,), 4)]), BLOCK).session
     assert plain[0] == plain[2]
     assert len(set(plain.tolist())) == 3

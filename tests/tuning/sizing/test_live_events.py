@@ -151,6 +151,19 @@ def test_broken_batches_are_tolerated_by_share_and_the_first_is_named(publisher:
     source.close()
 
 
+def test_a_batch_whose_time_is_no_number_is_a_broken_one_and_those_after_it_count(publisher: Publisher) -> None:
+    source = subscribed(publisher)
+    n = source.seen()["batches"]
+    publisher.send(batch([1, 2], ts=100.0))
+    publisher.send(batch([3, 4], ts=float("nan")))
+    publisher.send(batch([5, 6], ts=200.0))
+    publisher.send(batch([7, 8], ts=300.0))
+    assert [len(blocks) for blocks in wait_for(source, n + 4)][-3:] == [2, 2, 2]
+    assert source.seen()["broken"] == 1
+    assert any("time nan is not finite" in note for note in source.notes.sentences())
+    source.close()
+
+
 def test_nobody_at_the_other_end_is_seen() -> None:
     context = zmq.Context()
     probe = context.socket(zmq.PUB)
@@ -169,3 +182,13 @@ def test_without_pyzmq_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
         open_live("tcp://127.0.0.1:5557", PAGE)
     assert caught.value.exit_code is ExitCode.UNSUPPORTED
     assert "hicachectl[live]" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "99999", "000"])
+def test_a_port_that_no_host_has_is_refused_not_waited_for(port: str) -> None:
+    with pytest.raises(UsageError, match=f"port {port} is not from 1 to 65535") as caught:
+        open_live(f"tcp://127.0.0.1:{port}", PAGE)
+    assert caught.value.where == "--live"
+    with pytest.raises(UsageError, match=f"port {port} ") as caught:
+        open_live("tcp://127.0.0.1:5557", PAGE, replay=f"tcp://[::1]:{port}")
+    assert caught.value.where == "--replay-endpoint"
