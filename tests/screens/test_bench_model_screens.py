@@ -8,7 +8,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 import pytest
-from bench_files import marked_lines
+from bench_files import POOL_MEMORY, marked_lines
 
 from hicachectl.bench_data import Setting, bench_result
 from hicachectl.bench_model_data import (
@@ -24,7 +24,6 @@ from hicachectl.envelope import unexplained_nulls
 from hicachectl.render.bench_model import draw_model
 from hicachectl.render.screen import Screen
 from hicachectl.runtime.cost import Path, RecomputeCost
-from hicachectl.runtime.memory.steps import MappingReport
 from hicachectl.runtime.probes.fits import QUADRATIC, Fit, Timing, fit
 from hicachectl.runtime.probes.page_cache import FileSystem
 from hicachectl.runtime.probes.restores import PathTiming, RestoreProbe
@@ -35,16 +34,6 @@ TOKENS = (512, 2048, 8192, 32768)
 WOBBLE = (1.0, 1.03, 0.98)
 H200 = RecomputeCost(7.65e-3, 2.84e-5, 5.12e-10)
 KUNLUN = RecomputeCost(0.735, 2.82e-5, 0.0)
-MEMORY = MappingReport(
-    "anonymous",
-    1 << 30,
-    1 << 30,
-    2 << 20,
-    (),
-    huge_share=1.0,
-    placement="local on node 0",
-    registered_with="cuMemHostRegister_v2 of libcuda.so.1",
-)
 
 
 def probe(host: tuple[float, float], storage: tuple[float, float] | None) -> RestoreProbe:
@@ -55,7 +44,7 @@ def probe(host: tuple[float, float], storage: tuple[float, float] | None) -> Res
         "strided with triton 54.6 GB/s up, 54.5 down, compute 1.00x",
         None,
         verified_pages=8160,
-        host_memory=MEMORY,
+        host_memory=POOL_MEMORY,
     )
     for turn, wobble in enumerate(WOBBLE):
         for at, n in enumerate(TOKENS):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_files import marked_lines
+from bench_files import POOL_MEMORY, marked_lines
 from fake_memory import FakeDriver, FakeKernel
 
 from hicachectl.bench_copy_data import (
@@ -31,7 +31,6 @@ from hicachectl.runtime.cost import LinearCost
 from hicachectl.runtime.geometry import preset
 from hicachectl.runtime.layout import Backend, Layout, compatible
 from hicachectl.runtime.memory.register import NoRegistrar
-from hicachectl.runtime.memory.steps import MappingReport
 from hicachectl.runtime.probes.copy import CopyLines, CopyProbe, CopyRow
 from hicachectl.runtime.probes.copy_times import AgainstPeak, BesideProducts
 from hicachectl.runtime.probes.pool import default_cases, run_pool_probe
@@ -85,18 +84,6 @@ def pool(*, accelerated: bool) -> dict[str, Any]:
     return document
 
 
-MEMORY = MappingReport(
-    "anonymous",
-    1 << 30,
-    1 << 30,
-    2 << 20,
-    (),
-    huge_share=1.0,
-    placement="local on node 0",
-    registered_with="cuMemHostRegister_v2 of libcuda.so.1",
-)
-
-
 def moved(direction: Direction, rate: float, share: float, n_bytes: int) -> AgainstPeak:
     walls = tuple(n_bytes / rate * part for part in (1.01, 1.0, 0.98))
     return AgainstPeak(
@@ -136,7 +123,7 @@ def copy(*, accelerated: bool) -> dict[str, Any]:
         8192,
         tuple(rows),
         tuple(lines),
-        MEMORY if accelerated else replace(MEMORY, registered_with=None, placement=None),
+        POOL_MEMORY if accelerated else replace(POOL_MEMORY, registered_with=None, placement=None),
     )
     measures = copy_measures(probe, accelerated=accelerated)
     setting = replace(H200 if accelerated else PROCESSOR, method=method_words(accelerated=accelerated))
