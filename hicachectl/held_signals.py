@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -14,6 +15,8 @@ from typing import Any
 __all__ = ["held_signals", "run_in_finalizer"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_FINALIZE = weakref.finalize.__call__.__code__
+"""What runs a finalizer, whoever drops the last reference."""
 
 
 @contextmanager
@@ -71,17 +74,19 @@ def held_signals(*, at_once: bool = False) -> Iterator[Callable[[], None]]:
 
 
 def run_in_finalizer(act: Callable[[], object]) -> None:
-    """Do `act` as the whole of a finalizer: the signals that come meanwhile are handled when the frame that called has been left.
+    """Do `act` as the whole of a `weakref.finalize`: the signals that come meanwhile are handled when no finalizer runs any more.
 
     What a handler raises inside a finalizer is printed and lost, and the rest of the finalizer with it. So they are held back, and
     sent again, each kind once, by a thread that has seen the main thread leave: within milliseconds. A signal that no Python function
-    handles is left alone. Outside the main thread, where no handler runs, it is `act` and nothing more.
+    handles is left alone. Outside the main thread, where no handler runs, it is `act` and nothing more. In the microseconds in which
+    handlers are exchanged a signal is printed and lost as ever; the handlers are the old ones afterwards.
     """
     if threading.current_thread() is not threading.main_thread():
         act()
         return
     held: list[int] = []
     before: dict[int, Any] = {}
+    sender: threading.Thread | None = None
     try:
         for one in _SIGNALS:
             if callable(was := signal.getsignal(one)):
@@ -89,24 +94,50 @@ def run_in_finalizer(act: Callable[[], object]) -> None:
                 signal.signal(one, lambda number, _frame: held.append(number))
         act()
     finally:
-        for number, was in before.items():
-            signal.signal(number, was)
-        if held:
-            finalizer = sys._getframe(1)
-            threading.Thread(target=_send_again, args=(held, finalizer), name="hicache-signals").start()
+        if held:  # while they are held: a signal that comes while the thread starts is sent too
+            sender = _sender(held)
+        try:
+            _put_back(before)
+        finally:
+            if held and sender is None:
+                _sender(held)
 
 
-def _send_again(held: list[int], finalizer: FrameType) -> None:
-    """Send the signals to this process when the main thread is no longer inside that frame."""
+def _put_back(handlers: dict[int, Any]) -> None:
+    """Set these handlers, all of them, also when one that is set already raises in between; that is raised at the end."""
+    error: BaseException | None = None
+    for number, was in reversed(handlers.items()):
+        while signal.getsignal(number) is not was:
+            try:
+                signal.signal(number, was)
+            except BaseException as raised:  # noqa: BLE001 - a signal of another kind, which must not leave this one held
+                error = raised
+    if error is not None:
+        raise error
+
+
+def _sender(held: list[int]) -> threading.Thread:
+    thread = threading.Thread(target=_send_again, args=(held,), name="hicache-signals")
+    thread.start()
+    return thread
+
+
+def _send_again(held: list[int]) -> None:
+    """Send the signals to this process, each kind once, when the main thread is in no finalizer."""
     main = threading.main_thread().ident
     assert main is not None
-    for number in dict.fromkeys(held):
-        while _is_inside(sys._current_frames().get(main), finalizer):
+    sent: set[int] = set()
+    while True:
+        while _is_in_finalizer(sys._current_frames().get(main)):
             time.sleep(0.001)
+        number = next((one for one in held if one not in sent), None)
+        if number is None:
+            return
+        sent.add(number)
         signal.pthread_kill(main, number)
 
 
-def _is_inside(frame: FrameType | None, sought: FrameType) -> bool:
-    while frame is not None and frame is not sought:
+def _is_in_finalizer(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code is not _FINALIZE:
         frame = frame.f_back
     return frame is not None

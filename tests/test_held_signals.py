@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -171,6 +172,33 @@ def test_every_kind_of_signal_inside_a_finalizer_comes_once_also_where_it_is_ask
         for number, handler in old.items():
             signal.signal(number, handler)
     assert sorted(came) == [signal.SIGINT, signal.SIGTERM]
+
+
+def test_a_signal_while_the_handlers_are_put_back_leaves_none_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_handler, lost = signal.signal, []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        raise Terminated(signal.Signals(number).name)
+
+    def interrupted(number: int, handler: Any) -> Any:
+        was = set_handler(number, handler)
+        if handler is note:
+            signal.raise_signal(number)
+        return was
+
+    before = set_handler(signal.SIGTERM, note)
+    try:
+        monkeypatch.setattr(sys, "unraisablehook", lost.append)
+        held = Held()
+        weakref.finalize(held, run_in_finalizer, lambda: monkeypatch.setattr(signal, "signal", interrupted))
+        del held
+        monkeypatch.setattr(signal, "signal", set_handler)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(signal.SIGTERM) is note
+        assert len(lost) == 1, "it is printed as ever"
+        monkeypatch.setattr(signal, "signal", set_handler)
+    finally:
+        set_handler(signal.SIGTERM, before)
 
 
 def test_a_finalizer_outside_the_main_thread_is_what_it_does() -> None:
