@@ -41,12 +41,14 @@ def config_text(settings: Sequence[Setting], changed: dict[str, tuple[object, st
     return "\n".join(lines) + "\n"
 
 
-def refuse_existing(path: Path, *, force: bool, resumed: Path | None = None) -> None:
+def refuse_existing(path: Path, *, force: bool, resumed: Path | None = None) -> str | None:
     """Check before the long work that the file may be written. Raises UsageError, also for a journal that cannot be read.
 
-    `resumed` is the state folder of the run that goes on: what that run wrote itself, and nobody changed, is replaced.
+    `resumed` is the state folder of the run that goes on: what that run wrote itself, and nobody changed, is replaced. Returns the
+    digest of what is there, None for nothing, which `write_config` compares.
     """
-    if os.path.exists(path) and not force and not (resumed is not None and _wrote(resumed, path)):
+    there = _digest_there(path)
+    if os.path.exists(path) and not force and not (resumed is not None and _wrote(resumed, path, there)):
         other = "" if resumed is None else ", and what is there is not as the run that goes on wrote it"
         raise UsageError(
             "there is a configuration already",
@@ -56,6 +58,7 @@ def refuse_existing(path: Path, *, force: bool, resumed: Path | None = None) -> 
         )
     if not os.path.isdir(path.absolute().parent):
         raise UsageError(f"there is no folder {path.parent}", where=str(path), why="--write names a file in it")
+    return there
 
 
 def digest_of(content: bytes) -> str:
@@ -63,8 +66,13 @@ def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def write_config(path: Path, text: str) -> None:
-    """Write the file whole or not at all. Raises UsageError."""
+def write_config(path: Path, text: str, *, there: str | None, force: bool) -> None:
+    """Write the file whole or not at all. Raises UsageError, also where `there` is not what is there now and `force` is not given."""
+    if not force and _digest_there(path) != there:
+        raise UsageError(
+            "the configuration changed while the sizing ran", where=str(path), why="what is there now would be lost",
+            hint="--resume with the same options and --write FILE writes the size found to another file",
+        )  # fmt: skip
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.write_text(text, encoding="utf-8")
@@ -77,15 +85,19 @@ def write_config(path: Path, text: str) -> None:
         ) from error
 
 
-def _wrote(state: Path, path: Path) -> bool:
-    """Whether the newest run wrote this very file, as it is now."""
-    from hicachectl.tuning.sizing.size_journal import config_digest
-
+def _digest_there(path: Path) -> str | None:
+    """The digest of the file as it is now; None where there is none, or none that can be read."""
     try:
-        found = digest_of(path.read_bytes()) if path.is_file() else None
+        return digest_of(path.read_bytes()) if path.is_file() else None
     except OSError:
-        return False
-    return found is not None and found == config_digest(state, path.absolute())
+        return None
+
+
+def _wrote(state: Path, path: Path, there: str | None) -> bool:
+    """Whether the newest run wrote this very file."""
+    from hicachectl.tuning.sizing.size_journal import config_digests
+
+    return there is not None and there in config_digests(state, path.absolute())
 
 
 def _scalar(value: object) -> str:

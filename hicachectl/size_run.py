@@ -265,8 +265,10 @@ class Sizing:
                 progress.advance()
         return found
 
-    def write_config(self, path: Path, prediction: Prediction, climbed: Climbed, journal: SizeJournal) -> None:
-        """Write the settings of the run that reproduces the chosen step, and record what was written."""
+    def write_config(
+        self, path: Path, prediction: Prediction, climbed: Climbed, journal: SizeJournal, *, there: str | None, force: bool
+    ) -> None:  # fmt: skip
+        """Record and write the settings of the run that reproduces the chosen step. `there` is what `refuse_existing` found."""
         from hicachectl.size_choice import last_good, origin_words
         from hicachectl.size_config import config_text, digest_of, write_config
 
@@ -281,8 +283,8 @@ class Sizing:
             changed["run.trace"] = (str(Path(run.trace).resolve()), str(self.effective.origins["run.trace"]))
         head = f"written by hicachectl tune size, {journal.id}; every value with its origin\n{choice.reason}"
         text = config_text(self.effective.settings(), changed, head)
-        write_config(path, text)
         journal.append("config", path=str(path.absolute()), sha256=digest_of(text.encode()))
+        write_config(path, text, there=there, force=force)
 
     def _storage(self, prediction: Prediction, journal: SizeJournal) -> TrialStorage | None:
         """Give the steps their storage tier, as large as it is of use; recorded before anything is made."""

@@ -122,8 +122,9 @@ def size(
     if write is None and steps != NO_STEPS:
         write = LOCAL_FILE
     require_seconds("--time-budget", time_budget)
+    there = None
     if write is not None:
-        refuse_existing(write, force=force, resumed=_state(cli, state_dir) if resume else None)
+        there = refuse_existing(write, force=force, resumed=_state(cli, state_dir) if resume else None)
     effective = with_measured_prefill(cli.took(effective_config(flags, cli.environ, cli.config_path, profile)))
     costs_named = {f"--costs {name}": name.strip() for name in (effective.run.costs or "").split(",") if name.strip()}
     printed = cli.output_file
@@ -176,7 +177,7 @@ def size(
     prediction, climbed = settled.prediction, settled.climbed
     simulated = run.policies(prediction) if policies and prediction.choice.grows else []
     if write is not None:
-        run.write_config(write, prediction, climbed, journal)
+        run.write_config(write, prediction, climbed, journal, there=there, force=force)
 
     from hicachectl.disk_room import storage_folder
     from hicachectl.render.tune_size import draw_size

@@ -20,8 +20,9 @@ def clear_left(state: Path, own: str) -> list[str]:
     for run_id in run_ids(state):
         try:
             folders = [f for f in storage_records(state / run_id) if f.path.exists()]
-        except UsageError:
-            continue  # an edited journal is named where its run is gone on with
+        except UsageError as error:
+            said.append(f"what {run_id} left on a disk, if anything, is not looked for: {error} ({error.where})")
+            continue
         if not folders:
             continue
         if run_id == own:

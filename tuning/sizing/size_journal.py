@@ -37,7 +37,7 @@ __all__ = [
     "LeftFolder",
     "SizeJournal",
     "SizeRecords",
-    "config_digest",
+    "config_digests",
     "read_size_journal",
     "run_ids",
     "storage_records",
@@ -173,22 +173,25 @@ def run_ids(state: Path) -> list[str]:
 
 
 def storage_records(folder: Path) -> list[LeftFolder]:
-    """Return the storage tiers that a run recorded. Changes nothing. Raises UsageError for an edited journal."""
+    """Return the storage tiers that a run recorded. Changes nothing. Raises UsageError for a journal that is none.
+
+    Seals are not asked for: what may be removed is told by the marker in the folder.
+    """
     return [
         LeftFolder(Path(line.field("folder", str)), line.field("marker", str))
-        for line in read_lines(folder / JOURNAL_FILE)
+        for line in read_lines(folder / JOURNAL_FILE, with_seals=False)
         if line.kind == "storage"
     ]
 
 
-def config_digest(state: Path, path: Path) -> str | None:
-    """Return the SHA-256 of the configuration that the newest run wrote last to `path`, None where it wrote none there.
+def config_digests(state: Path, path: Path) -> set[str]:
+    """Return the SHA-256 of each configuration that the newest run wrote to `path`, or was about to write when it was killed.
 
     Changes nothing. Raises UsageError where there is no run, or for an edited journal.
     """
     lines = read_lines(state / _chosen(state, None) / JOURNAL_FILE)
     found = [line for line in lines if line.kind == "config" and line.field("path", str) == str(path)]
-    return str(found[-1].field("sha256", str)) if found else None
+    return {str(line.field("sha256", str)) for line in found}
 
 
 def _chosen(state: Path, run_id: str | None) -> str:
