@@ -130,16 +130,16 @@ def command(
     for diagnostic in plan.diagnostics:
         cli.note(f"{diagnostic.severity.value} {diagnostic.code}: {diagnostic.message}")
     useful = used_costs(costs, plan.diagnostics)
-    typed, again = (_command_line(profile, {**flags, "run.costs": named}) for named in (costs, useful))
+    typed, again = (_command_line(profile, cli.config_path, {**flags, "run.costs": named}) for named in (costs, useful))
     with _storage_folder(cli, plan) as ready:
         _replay(cli, effective, ready, typed, again)
 
 
-def _command_line(profile: str | None, flags: Mapping[str, str | None]) -> str:
+def _command_line(profile: str | None, config: str | Path | None, flags: Mapping[str, str | None]) -> str:
     """Return the line with these flags, by the keys they set, quoted for a shell."""
     from hicachectl.config_keys import key_named
 
-    words = [*(("--profile", profile) if profile else ())]
+    words = [*(("--config", str(config)) if config else ()), *(("--profile", profile) if profile else ())]
     for name, value in flags.items():
         if value is not None:
             words += [key_named(name).flag, value]

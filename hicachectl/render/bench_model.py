@@ -82,7 +82,7 @@ def even_words(even: Data) -> str:
     elif even["verdict"] == "open":
         text = f"OPEN: {even['reason']}"
     elif even["verdict"] == "always":
-        return f"always: {even['reason']}{'' if even['high_tokens'] is None else '; in 95 of 100 refits too'}"
+        return f"always: {even['reason']}{'' if even['high_tokens'] is None else '; 95 of 100 refits say so too'}"
     else:
         text = f"from {format_count(even['n_tokens'])} tokens on ({even['reason']})"
     low, high = even["low_tokens"], even["high_tokens"]

@@ -98,8 +98,8 @@ def break_even(
     """Compare two fitted curves. Pure.
 
     The draws are refits of each (`fits.resampled`), [draw, coefficient]; without them, or with one row, there is no interval.
-    A restore moves whole pages, so a crossing within the first page, in 95 of 100 refits too, is ALWAYS; where refits cross later it is
-    FROM that page.
+    A restore moves whole pages, so a crossing within the first page is ALWAYS, where the interval of the refits lies there too; else it
+    is FROM that page, or from where the interval begins.
     """
     at = crossing(restore.a_s, restore.b_s, recompute.b_s, recompute.c_s)
     low_high, why = _interval(restore_draws, compute_draws)
@@ -117,7 +117,12 @@ def break_even(
         if high is not None and high <= page_tokens:
             return BreakEven(Verdict.ALWAYS, 0, 0, 0, beyond, _joined(word, far, why))
         return BreakEven(
-            Verdict.FROM, page_tokens, low, high, beyond, _joined(f"{word}, but not in every refit", far, why)
+            Verdict.FROM,
+            max(page_tokens, low or 0),
+            low,
+            high,
+            beyond,
+            _joined(f"{word}, but not by all refits", far, why),
         )
     beyond = not known[0] <= at <= known[1]
     word = _outside(restore, recompute, known) if beyond else "within the lengths measured"

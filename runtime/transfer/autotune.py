@@ -31,6 +31,8 @@ __all__ = ["Candidate", "Choice", "Measured", "autotune", "candidates", "choose"
 
 # A backend that slows compute by more than this goes behind all that do not (the copy engines: docs/facts.md#h200-uva).
 _MOST_SLOWDOWN = 1.05
+# One whose slowdown is only known from below goes behind one that is known, unless it is this many times as fast (our choice).
+_TWICE = 2.0
 # Rates this near to each other are equal: the earlier candidate wins.
 _EQUAL = 0.02
 _MOST_BYTES = 512 << 20
@@ -95,7 +97,9 @@ def candidates(layout: Layout, device_type: str) -> list[Candidate]:
 def choose(measured: Sequence[Measured]) -> Choice:
     """Choose from measurements: among those that leave compute alone, the one whose slower direction is fastest. Pure.
 
-    When all slow compute down, the one that does so least. Raises Unsupported when none could run.
+    When all slow compute down, the one that does so least. Where transfers ended before the compute beside them (`outlasted`) what
+    they cost is known from below alone: such a candidate is taken only where none that is known has half its rate. Raises Unsupported
+    when none could run.
     """
     ran = [one for one in measured if one.refused is None]
     if not ran:
@@ -106,13 +110,21 @@ def choose(measured: Sequence[Measured]) -> Choice:
         )
     quiet = [one for one in ran if (one.slowdown or 1.0) <= _MOST_SLOWDOWN]
     if not quiet:
-        best = min(ran, key=lambda one: one.slowdown or 1.0)
+        best = min(_known(ran), key=lambda one: one.slowdown or 1.0)
         return Choice(best.candidate, f"slows compute least: {_told(best)}", tuple(measured))
+    quiet = _known(quiet)
     fastest = max(one.bytes_per_s for one in quiet)
     best = next(one for one in quiet if one.bytes_per_s >= fastest * (1 - _EQUAL))
     others = ", ".join(_told(one) for one in ran if one is not best)
     reason = f"{_told(best)}" + (f"; others: {others}" if others else "; nothing else can run here")
     return Choice(best.candidate, reason, tuple(measured))
+
+
+def _known(ran: Sequence[Measured]) -> Sequence[Measured]:
+    """Those whose slowdown is known, where the fastest of them has half the rate of all; else all. Pure."""
+    known = [one for one in ran if one.outlasted]
+    fastest = max(one.bytes_per_s for one in ran)
+    return known if known and _TWICE * max(one.bytes_per_s for one in known) >= fastest else ran
 
 
 def autotune(

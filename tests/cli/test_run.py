@@ -336,3 +336,13 @@ def test_a_closed_pipe_ends_a_run_quietly_with_141(tmp_path: Path, form: str) ->
         os.close(write)
     assert (ran.returncode, ran.stderr) == (141, b"")
     assert os.listdir(tempfile.gettempdir()) == []
+
+
+def test_what_comes_next_names_the_configuration_that_was_named(tmp_path: Path) -> None:
+    config = tmp_path / "mine.yaml"
+    config.write_text("run:\n  geometry: tiny-4k\n  limit: 3\n")
+    ran = call("run", "--config", str(config), "--progress", "none", env={"COLUMNS": "200"})
+    assert ran.code == 0, ran.err
+    lines = [line.split("-> ")[1] for line in ran.out.splitlines() if "-> hicachectl run" in line]
+    assert f"hicachectl run --config {config} --limit none" in lines
+    assert all(f"--config {config}" in line for line in lines)

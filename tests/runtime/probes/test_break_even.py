@@ -82,7 +82,7 @@ def test_always_is_said_where_the_refits_say_it_too(
     assert found.beyond_measured
     assert "the first page of 64 tokens" in found.reason
     assert "outside the lengths measured, 512 to 32768" in found.reason
-    assert ("not in every refit" in found.reason) == (verdict is Verdict.FROM)
+    assert ("not by all refits" in found.reason) == (verdict is Verdict.FROM)
 
 
 def test_a_length_past_what_was_measured_says_so() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -29,6 +31,15 @@ def test_the_fastest_in_its_slower_direction_wins_among_those_that_leave_compute
         "strided with triton 50.0 GB/s up, 54.0 down, compute 1.01x; others: batch 80.0 GB/s up, 40.0 down, compute 1.00x, "
         "uva 60.0 GB/s up, 60.0 down, compute 1.23x"
     )
+
+
+def test_a_slowdown_known_from_below_is_no_answer_unless_the_rate_is_twice_that_of_those_that_are() -> None:
+    below = replace(measured(UVA, 60, 60, 1.03), outlasted=False)
+    assert choose([measured(STRIDED, 50, 50, 1.0), below]).candidate == STRIDED
+    assert choose([measured(STRIDED, 20, 20, 1.0), below]).candidate == UVA
+    assert "compute 1.03x or more" in choose([below]).reason
+    loud = replace(measured(UVA, 60, 60, 1.06), outlasted=False)
+    assert choose([measured(STRIDED, 50, 50, 1.07), loud]).candidate == STRIDED
 
 
 def test_equal_rates_go_to_the_earlier_and_what_could_not_run_is_kept_with_its_reason() -> None:
