@@ -13,7 +13,8 @@ RESULTS = Path(__file__).with_name("results")
 HEAD = """# Measured
 
 Made by `python benchmarks/tables.py` from the JSON files in this folder, which keep the raw samples. `make bench` runs every benchmark as
-it is without an accelerator; what ran on one is repeated there by the line of its section. A limit is kept when the median is at or below it, one with >= when it is at or above. The virtual machine without an
+it is without an accelerator; what ran on one is repeated there by the line of its section (the
+traces are those of kvcache-ai/Mooncake, FAST25-release). A limit is kept when the median is at or below it, one with >= when it is at or above. The virtual machine without an
 accelerator had two processors and ran other work now and then (the load average says how much), so runs differ; bench_replay has
 given 363 to 714 requests a second there.
 """

@@ -143,6 +143,43 @@ def test_a_run_that_goes_on_replaces_the_configuration_it_wrote_and_no_other(tmp
     assert run(*asked).code == 2  # another run may not
 
 
+def test_a_configuration_that_changes_while_the_sizing_runs_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, append = tmp_path / "hicache.yaml", SizeJournal.append
+
+    def changed(journal: SizeJournal, kind: str, **fields: object) -> None:
+        append(journal, kind, **fields)
+        if kind == "config":
+            config.write_text("# mine\n")
+
+    asked = ("--trace", "chats.jsonl", "--no-waterfall")
+    monkeypatch.setattr(SizeJournal, "append", changed)
+    ran = run(*asked)
+    monkeypatch.setattr(SizeJournal, "append", append)
+    assert (ran.code, "the configuration changed while the sizing ran" in ran.err) == (2, True), ran.err
+    assert config.read_text() == "# mine\n"
+    assert size(*asked, "--resume", "--write", "other.yaml")["config"] == "other.yaml"
+
+
+def test_a_kill_beside_the_write_of_the_configuration_is_gone_on_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ("--trace", "chats.jsonl", "--no-waterfall")
+    assert run(*asked, "--time-budget", "0").code == 9
+    append = SizeJournal.append
+
+    def killed_after(journal: SizeJournal, kind: str, **fields: object) -> None:
+        append(journal, kind, **fields)
+        if kind == "config":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(SizeJournal, "append", killed_after)
+    assert run(*asked, "--resume").code == 130
+    monkeypatch.setattr(SizeJournal, "append", append)
+    assert size(*asked, "--resume")["config_host_pages"] > 0
+
+
 def test_the_configuration_of_a_run_of_the_same_name_elsewhere_is_kept(tmp_path: Path) -> None:
     asked = ("--trace", "chats.jsonl", "--no-waterfall")
     assert run(*asked, "--time-budget", "0").code == 9

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections import namedtuple
 from pathlib import Path
@@ -168,3 +169,19 @@ def test_a_run_that_is_at_work_is_not_gone_on_with(tmp_path: Path) -> None:
     again, records = SizeJournal.go_on(tmp_path)
     assert (again.id, records.asked) == ("s-0001", {"trace": "t"})
     again.close()
+
+
+def test_what_an_edited_journal_names_is_cleared_by_its_marker_and_what_is_no_journal_is_told(tmp_path: Path) -> None:
+    edited, broken = left_by(tmp_path / "size", tmp_path, "a"), left_by(tmp_path / "size", tmp_path, "b")
+    for journal in (edited, broken):
+        journal.close()
+    lines = edited.folder / "steps.jsonl"
+    lines.write_text(re.sub(', "seal": "[0-9a-f]*"', "", lines.read_text()))
+    (broken.folder / "steps.jsonl").write_text("no record\n")
+    own = SizeJournal.begin(tmp_path / "size", {})
+    said = clear_left(tmp_path / "size", own.id)
+    own.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "size"]
+    assert said[0] == f"removed {tmp_path / 'a'}, the storage tier that {edited.id} left"
+    assert said[1].startswith(f"what {broken.id} left on a disk, if anything, is not looked for: ")
+    assert "steps.jsonl:1" in said[1]
