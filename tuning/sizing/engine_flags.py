@@ -28,14 +28,14 @@ class PoolBytes:
 
 @dataclass(frozen=True, slots=True)
 class EngineFlag:
-    """A flag with its value as text, its unit, whose memory it means, and the pages it holds. `value` None: no value fits, `reason` says why."""
+    """A flag with its value as text, its unit, whose memory it means, and the pages it holds. `value` and `pages` None: none fits, `reason` says why."""
 
     engine: str
     flag: str
     value: str | None
     unit: str
     scope: str
-    pages: int
+    pages: int | None
     reason: str | None = None
 
 
@@ -95,7 +95,7 @@ def engine_flags(pool: PoolBytes, *, most_pages: int | None = None) -> tuple[Eng
             steps = n_bytes * parts // unit_bytes
         if not steps:
             why = f"{n_bytes} bytes are less than its least value, {_text(1, parts)} {unit}, and more does not fit"
-            return EngineFlag(engine, flag, None, unit, scope, 0, why)
+            return EngineFlag(engine, flag, None, unit, scope, None, why)
         holds = steps * unit_bytes * pool.pages // (n_bytes * parts)
         return EngineFlag(engine, flag, _text(steps, parts), unit, scope, holds)
 
@@ -104,7 +104,7 @@ def engine_flags(pool: PoolBytes, *, most_pages: int | None = None) -> tuple[Eng
         if not one_for_all:
             return said(engine, flag, n_bytes, unit_bytes, parts, unit, scope)
         why = f"each rank makes a pool of its own, {n_ranks} ranks would take {n_ranks * rank} bytes: size without --shared for it"
-        return EngineFlag(engine, flag, None, unit, scope, 0, why)
+        return EngineFlag(engine, flag, None, unit, scope, None, why)
 
     return (
         said("vLLM", "--kv-offloading-size", total, GIB, 100, "GiB", mapped),

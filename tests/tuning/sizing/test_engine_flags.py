@@ -56,6 +56,7 @@ def test_a_flag_that_gives_each_rank_a_pool_of_its_own_has_no_value_for_one_that
         ("vLLM simple", "cpu_bytes_to_use"), ("vLLM simple", "cpu_bytes_to_use_per_rank"), ("SGLang", "--hicache-size"),
         ("LMCache in-process", "max_local_cpu_size"), ("mini-sglang", "--hicache-size-gb"),
     }  # fmt: skip
+    assert [flag.pages for flag in flags if flag.value is None] == [None] * 5
     (simple,) = (flag for flag in flags if flag.flag == "cpu_bytes_to_use")
     assert simple.scope == "total over TP ranks"
     for reason in without.values():
@@ -87,8 +88,9 @@ def test_a_value_whose_next_step_up_is_more_than_the_host_has_is_rounded_down_an
     assert (up.value, down.value) == ("3", "2")
     assert down.pages == 2 * 10**9 * 8 // page
     for flag in engine_flags(pool, most_pages=most):
+        assert flag.pages is not None
         assert flag.pages <= most
     (none,) = (f for f in engine_flags(pool_bytes(10, page), most_pages=10) if f.engine == "SGLang")
-    assert (none.value, none.pages) == (None, 0)
+    assert (none.value, none.pages) == (None, None)
     assert "10485760 bytes are less than its least value, 1 GB (1e9)" in (none.reason or "")
     assert engine_flags(pool_bytes(0, page)) == ()
