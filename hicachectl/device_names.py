@@ -21,6 +21,11 @@ def require_device_name(name: str, *, where: str = "--device") -> None:
     >>> require_device_name("cuda:1")
     """
     if re.fullmatch(DEVICE_PATTERN, name, re.ASCII):
+        kind, has_index, index = name.partition(":")
+        if kind == "auto" and has_index:
+            raise UsageError(
+                f"{name!r} is no device: auto takes no index", where=where, hint=f"name the accelerator, such as cuda:{index}, or give auto"
+            )  # fmt: skip
         return
     near = nearest_device(name)
     raise UsageError(

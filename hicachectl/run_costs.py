@@ -45,12 +45,15 @@ _COMPUTE = tuple(f"run.compute.{word}" for word in ("a_s", "b_s", "c_s", "model"
 
 
 def read_costs(names: str | None) -> tuple[BenchResult, ...]:
-    """Read the results that `run.costs` names, in its order; none without a name.
+    """Read the results that `run.costs` names, in its order, a file named twice once, by its first name; none without a name.
 
     Raises UsageError for one that cannot be used, has no cost in it or is of another host.
     """
-    results = tuple(read_bench(name.strip()) for name in names.split(",")) if names else ()
-    for result in results:
+    results: dict[str, BenchResult] = {}
+    for name in names.split(",") if names else ():
+        result = read_bench(name.strip())
+        results.setdefault(os.path.realpath(result.path), result)
+    for result in results.values():
         if result.costs == Costs():
             why = "; ".join(dict.fromkeys(missing_costs(result.data).values()))
             again = (
@@ -67,7 +70,7 @@ def read_costs(names: str | None) -> tuple[BenchResult, ...]:
                 why="costs of another host say nothing of this one",
                 hint=f"measure here: hicachectl bench {result.kind} -o json --output-file {result.path}",
             )  # fmt: skip
-    return results
+    return tuple(results.values())
 
 
 def measured_priors(results: Sequence[BenchResult], device_type: str) -> dict[Path, LinearCost]:
@@ -171,9 +174,9 @@ def unused_costs(results: Sequence[BenchResult]) -> tuple[Diagnostic, ...]:
 
 
 def used_costs(names: str | None, told: Sequence[Diagnostic]) -> str | None:
-    """Return the files of `--costs` without those that `unused_costs` told of; None when none is left. Pure."""
-    unused = {one.subject for one in told if one.code == _UNUSED}
-    left = [name for name in (names or "").split(",") if name.strip() not in unused]
+    """Return the files of `--costs` without those that `unused_costs` told of, by any name; None when none is left. Follows links."""
+    unused = {os.path.realpath(one.subject) for one in told if one.code == _UNUSED and one.subject is not None}
+    left = [name for name in (names or "").split(",") if os.path.realpath(name.strip()) not in unused]
     return ",".join(left) or None
 
 

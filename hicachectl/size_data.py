@@ -180,7 +180,8 @@ def _facts(data: dict[str, Any], found: SizeFound, why_no_costs: str) -> dict[st
     null("/live", "sized for a finished trace")
     for index, flag in enumerate(data["flags"]):
         if flag["value"] is None:
-            null(f"/flags/{index}/value", flag["reason"])
+            for field in ("value", "pages"):
+                null(f"/flags/{index}/{field}", flag["reason"])
         else:
             null(f"/flags/{index}/reason", "there is a value")
     if data["device_reason"] is None:

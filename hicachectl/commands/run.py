@@ -128,7 +128,8 @@ def command(
         made = f"the storage folder {effective.run.storage_path} was not there, this run made it"
         plan = replace(plan, info=replace(plan.info, warnings=(*plan.info.warnings, made)))
     for diagnostic in plan.diagnostics:
-        cli.note(f"{diagnostic.severity.value} {diagnostic.code}: {diagnostic.message}")
+        about = f"{diagnostic.subject}: " if diagnostic.subject else ""
+        cli.note(f"{diagnostic.severity.value} {diagnostic.code}: {about}{diagnostic.message}")
     useful = used_costs(costs, plan.diagnostics)
     typed, again = (_command_line(profile, cli.config_path, {**flags, "run.costs": named}) for named in (costs, useful))
     with _storage_folder(cli, plan) as ready:

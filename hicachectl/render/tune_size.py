@@ -202,7 +202,7 @@ def flags_table(data: dict[str, Any]) -> Table:
             flag["flag"],
             flag["value"] or "none",
             flag["unit"],
-            format_count(flag["pages"]),
+            None if flag["pages"] is None else format_count(flag["pages"]),
             flag["scope"],
         ]
         for flag in data["flags"]

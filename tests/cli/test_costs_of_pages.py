@@ -218,6 +218,22 @@ def test_a_file_without_a_cost_that_run_uses_is_told_and_not_repeated_in_what_co
     assert call(*line, "--check", "--costs", "pool.json", "-o", "json").json["diagnostics"] == [told]
 
 
+def test_each_file_without_a_cost_that_run_uses_is_named_on_stderr_and_one_named_twice_is_told_once() -> None:
+    for name in ("pool.json", "other.json"):
+        written(name, "pool", Costs(make_s_per_gib=0.25))
+    Path("link.json").symlink_to("pool.json")
+    line = ("run", "--synthetic", "one-shot", "--limit", "3", "--device", "cpu", "--costs")
+    ran = call(*line, "./pool.json,pool.json, link.json,other.json", "-o", "json")
+    assert [one["subject"] for one in ran.json["diagnostics"]] == ["./pool.json", "other.json"]
+    told = [text for text in ran.err.splitlines() if "HC-COSTS-UNUSED" in text]
+    assert [text.partition(" it holds")[0] for text in told] == [
+        "note HC-COSTS-UNUSED: ./pool.json:", "note HC-COSTS-UNUSED: other.json:",
+    ]  # fmt: skip
+    screen = call(*line, "./pool.json,pool.json").out
+    assert "--costs" not in screen.split("NEXT")[1].split("FINDINGS")[0]
+    assert [one.path for one in read_costs("./pool.json,other.json,pool.json")] == ["./pool.json", "other.json"]
+
+
 def test_costs_of_another_host_are_refused_with_both() -> None:
     for host, words in (("elsewhere", "elsewhere"), (None, "a host without a name")):
         document = bench_document("pool", Costs(make_s_per_gib=0.25), host=host)

@@ -130,6 +130,22 @@ def test_a_misspelt_device_names_the_nearest() -> None:
     assert "did you mean" not in call("run", "--device", "musa").err
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("run", "--limit", "1"), ("run", "--limit", "1", "--check"), ("tune", "size", "--synthetic", "one-shot", "--steps", "none"),
+        ("bench", "pool"), ("bench", "copy"), ("bench", "link"), ("bench", "model", "--geometry", "tiny-4k"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+@pytest.mark.parametrize("index", [0, 3])
+def test_auto_takes_no_index_and_the_accelerator_of_that_index_is_named(line: tuple[str, ...], index: int) -> None:
+    ran = call(*line, "--device", f"auto:{index}")
+    assert (ran.code, f"'auto:{index}' is no device: auto takes no index" in ran.err) == (2, True), ran.err
+    assert f"next: name the accelerator, such as cuda:{index}" in ran.err
+    assert "did you mean" not in ran.err
+
+
 def test_pool_sizes_are_asked_for_in_pages() -> None:
     for flag, wanted in (
         ("--host-slots", "a whole number of pages, 0 for no host tier"),

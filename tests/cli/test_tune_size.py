@@ -208,7 +208,10 @@ def test_ranks_that_share_a_pool_are_told_no_flag_that_each_of_them_would_take_i
     assert 0 <= int(flags["Mooncake in SGLang", "global_segment_size"]["value"]) - host < 8
     assert flags["SGLang", "--hicache-size"]["value"] is None
     index = told["flags"].index(flags["SGLang", "--hicache-size"])
-    assert "without --shared" in told["facts"][f"/flags/{index}/value"]["reason"]
+    assert flags["SGLang", "--hicache-size"]["pages"] is None
+    for field in ("value", "pages"):
+        assert "without --shared" in told["facts"][f"/flags/{index}/{field}"]["reason"]
+    assert "/flags/0/pages" not in told["facts"]
 
 
 def test_progress_counts_no_requests_where_no_step_is_made() -> None:

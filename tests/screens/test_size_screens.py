@@ -207,12 +207,13 @@ def test_flags_without_a_value_are_named_with_their_reason_once_on_the_screen_an
 
     data = copy.deepcopy(DOCUMENT)
     for flag in data["flags"][2:4]:
-        flag |= {"value": None, "pages": 0, "reason": "each rank makes a pool of its own of it"}
+        flag |= {"value": None, "pages": None, "reason": "each rank makes a pool of its own"}
     (text,) = flags_without_value(data)
     assert text == (
-        "no value for vLLM simple cpu_bytes_to_use_per_rank, SGLang --hicache-size: each rank makes a pool of its own of it"
+        "no value for vLLM simple cpu_bytes_to_use_per_rank, SGLang --hicache-size: each rank makes a pool of its own"
     )
     assert [row[2] for row in flags_table(data).rows].count("none") == 2
+    assert [row[4] is None for row in flags_table(data).rows[1:5]] == [False, True, True, False]
     stream = io.StringIO()
     draw_size(Screen(stream, width=200, ascii=True, tty=False), data)
     assert text in stream.getvalue()

@@ -28,14 +28,14 @@ class PoolBytes:
 
 @dataclass(frozen=True, slots=True)
 class EngineFlag:
-    """A flag with its value as text, its unit, whose memory it means, and the pages it holds. `value` None: no value fits, `reason` says why."""
+    """A flag with its value as text, its unit, whose memory it means, and the pages it holds. `value` and `pages` None: none fits, `reason` says why."""
 
     engine: str
     flag: str
     value: str | None
     unit: str
     scope: str
-    pages: int
+    pages: int | None
     reason: str | None = None
 
 
@@ -73,8 +73,8 @@ def engine_flags(pool: PoolBytes, *, most_pages: int | None = None) -> tuple[Eng
     """Say a pool in the words of each engine. Pure.
 
     Values are rounded up, so that the pages fit, and down where that would take more than a pool of `most_pages` does: then they hold fewer.
-    Of a pool that all ranks map, a flag that gives each rank one of its own has no value: it would take as many times the memory. A Mooncake
-    segment is what a process donates to one store, so the processes share the pool out.
+    Of a pool that all ranks map, a flag of an engine whose ranks make one each has no value, be it a rank's or divided among them: it would
+    take as many times the memory. A Mooncake segment is what a process donates to one store, so the processes share the pool out.
 
     >>> flag = next(f for f in engine_flags(pool_bytes(2800, 1 << 20, n_ranks=1), most_pages=2850) if f.engine == "SGLang")
     >>> flag.value, flag.pages
@@ -85,7 +85,8 @@ def engine_flags(pool: PoolBytes, *, most_pages: int | None = None) -> tuple[Eng
     if not pool.pages:
         return ()
     one_for_all = pool.shared and n_ranks > 1
-    over_ranks = "total over TP ranks" + (", where they map one pool" if one_for_all else "")
+    over_ranks = "total over TP ranks"
+    mapped = f"{over_ranks}, where they map one pool" if one_for_all else over_ranks
 
     def said(engine: str, flag: str, n_bytes: int, unit_bytes: int, parts: int, unit: str, scope: str) -> EngineFlag:
         """`n_bytes` of the scope in units of `unit_bytes`, each of `parts` that a value can tell."""
@@ -94,27 +95,27 @@ def engine_flags(pool: PoolBytes, *, most_pages: int | None = None) -> tuple[Eng
             steps = n_bytes * parts // unit_bytes
         if not steps:
             why = f"{n_bytes} bytes are less than its least value, {_text(1, parts)} {unit}, and more does not fit"
-            return EngineFlag(engine, flag, None, unit, scope, 0, why)
+            return EngineFlag(engine, flag, None, unit, scope, None, why)
         holds = steps * unit_bytes * pool.pages // (n_bytes * parts)
         return EngineFlag(engine, flag, _text(steps, parts), unit, scope, holds)
 
-    def of_rank(engine: str, flag: str, unit_bytes: int, parts: int, unit: str, scope: str) -> EngineFlag:
-        """As `said`, what a rank holds; no value where all map one pool."""
+    def of_rank(engine: str, flag: str, n_bytes: int, unit_bytes: int, parts: int, unit: str, scope: str) -> EngineFlag:
+        """As `said`, of an engine whose ranks make a pool each; no value where all map one pool."""
         if not one_for_all:
-            return said(engine, flag, rank, unit_bytes, parts, unit, scope)
-        why = f"each rank makes a pool of its own of it, {n_ranks} ranks would take {n_ranks * rank} bytes: size without --shared for it"
-        return EngineFlag(engine, flag, None, unit, scope, 0, why)
+            return said(engine, flag, n_bytes, unit_bytes, parts, unit, scope)
+        why = f"each rank makes a pool of its own, {n_ranks} ranks would take {n_ranks * rank} bytes: size without --shared for it"
+        return EngineFlag(engine, flag, None, unit, scope, None, why)
 
     return (
-        said("vLLM", "--kv-offloading-size", total, GIB, 100, "GiB", over_ranks),
-        said("vLLM simple", "cpu_bytes_to_use", total, 1, 1, "bytes", over_ranks),
-        of_rank("vLLM simple", "cpu_bytes_to_use_per_rank", 1, 1, "bytes", "a TP rank"),
-        of_rank("SGLang", "--hicache-size", GB, 1, "GB (1e9)", "a TP rank"),
-        of_rank("LMCache in-process", "max_local_cpu_size", GB, 100, "GB", "a TP worker"),
+        said("vLLM", "--kv-offloading-size", total, GIB, 100, "GiB", mapped),
+        of_rank("vLLM simple", "cpu_bytes_to_use", total, 1, 1, "bytes", over_ranks),
+        of_rank("vLLM simple", "cpu_bytes_to_use_per_rank", rank, 1, 1, "bytes", "a TP rank"),
+        of_rank("SGLang", "--hicache-size", rank, GB, 1, "GB (1e9)", "a TP rank"),
+        of_rank("LMCache in-process", "max_local_cpu_size", rank, GB, 100, "GB", "a TP worker"),
         said("LMCache server", "--l1-size-gb", total, GB, 100, "GB", "the server"),
         said("Mooncake", "global_segment_size", segment, 1, 1, "bytes", "a process"),
         said("Mooncake in SGLang", "global_segment_size", segment * n_ranks, 1, 1, "bytes", "divided by TP there"),
-        of_rank("mini-sglang", "--hicache-size-gb", GIB, 100, "GiB", "a TP rank"),
+        of_rank("mini-sglang", "--hicache-size-gb", rank, GIB, 100, "GiB", "a TP rank"),
     )  # fmt: skip
 
 

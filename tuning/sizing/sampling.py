@@ -50,43 +50,46 @@ def sample(
 ) -> Sampled:
     """Estimate the curve and its band; `requests` are read twice. `one_in` is 1 (exact) to 100. Keeps about 20 bytes a distinct block.
 
-    Its counts are those of the weighted sample, so only its rates speak of the trace. Raises UsageError as `window_of`
-    does, and for `one_in` out of range.
+    Its counts are those of the weighted sample, so only its rates speak of the trace. Sessions are told apart as `window_of` does: by
+    name where every request has one, else by root. Raises UsageError as `window_of` does, and for `one_in` out of range.
     """
     if not 1 <= one_in <= 100:
         raise UsageError(f"one in {one_in} sampled, not 1 to 100", hint="below 1 % the estimate is no longer of use")
-    counts, n_references, n_requests = _counted(requests)
+    counts, n_references, n_requests, named = _counted(requests)
     numbers = np.arange(len(counts), dtype=np.uint64)
     picked = _mixed(numbers + np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)) % np.uint64(one_in) == 0
     hot = counts > HOT * n_references
     weights = np.where(hot, 1, np.where(picked, one_in, 0)).astype(np.int32)
     band = SessionBand(int((weights > 0).sum()), WIDENED)
-    curve = _weighted_pass(requests, block_tokens, definition, first, weights, counts * 2 > n_requests, band)
+    shared = None if named else counts * 2 > n_requests
+    curve = _weighted_pass(requests, block_tokens, definition, first, weights, shared, band)
     if not band.is_known:
         return Sampled(curve, None, "not every tenth has a session: no interval")
     return Sampled(curve, band, None)
 
 
-def _counted(requests: Iterable[TraceRequest]) -> tuple[Counts, int, int]:
-    """References of each block, by number; all references; requests."""
+def _counted(requests: Iterable[TraceRequest]) -> tuple[Counts, int, int, bool]:
+    """References of each block, by number; all references; requests; whether every request names its session."""
     numbering = Numbering()
     counts: Counts = np.zeros(1024, np.int64)
     n = n_requests = 0
+    named = True
     for request in requests:
         n_requests += 1
+        named = named and request.session is not None
         row = numbering.add_one(request.scope, request.blocks)
         if numbering.n_distinct > len(counts):
             counts = np.concatenate([counts, np.zeros(numbering.n_distinct, np.int64)])
         counts[row] += 1  # no block comes twice in a request
         n += len(row)
-    return counts[: numbering.n_distinct], n, n_requests
+    return counts[: numbering.n_distinct], n, n_requests, named
 
 
 def _weighted_pass(
     requests: Iterable[TraceRequest], block_tokens: int, definition: Definition, first: int, weights: Ids,
-    shared: npt.NDArray[np.bool_], band: SessionBand,
+    shared: npt.NDArray[np.bool_] | None, band: SessionBand,
 ) -> HitCurve:  # fmt: skip
-    """As `ExtentPass`, each kept block as large as its weight; a session is its name, else its root."""
+    """As `ExtentPass`, each kept block as large as its weight; a session is its root, past what is `shared`; None: its name."""
     kept = weights > 0
     place = (np.cumsum(kept) - 1).astype(np.int32)
     cache, numbering = WeightedPass(int(kept.sum())), Numbering()
@@ -95,7 +98,7 @@ def _weighted_pass(
     for q, request in enumerate(requests):
         row = numbering.add_one(request.scope, request.blocks)
         last = last_tokens(request.input_tokens, len(row), block_tokens)
-        session = request.session if request.session is not None else _root(row, shared)
+        session = _root(row, shared) if shared is not None else str(request.session)
         if definition is Definition.D3 and last < block_tokens:
             row = row[:-1]
         value: Counts = np.full(len(row), block_tokens if definition is Definition.D2 else 1, np.int64)

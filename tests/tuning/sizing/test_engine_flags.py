@@ -51,8 +51,14 @@ def test_no_flag_makes_the_ranks_take_more_than_the_host_was_said_to_have(
 
 def test_a_flag_that_gives_each_rank_a_pool_of_its_own_has_no_value_for_one_that_all_map() -> None:
     flags = engine_flags(pool_bytes(640, GIB, n_ranks=4, same_on_every_rank=True, shared=True))
-    without = {flag.engine: flag.reason or "" for flag in flags if flag.value is None}
-    assert set(without) == {"vLLM simple", "SGLang", "LMCache in-process", "mini-sglang"}
+    without = {(flag.engine, flag.flag): flag.reason or "" for flag in flags if flag.value is None}
+    assert set(without) == {
+        ("vLLM simple", "cpu_bytes_to_use"), ("vLLM simple", "cpu_bytes_to_use_per_rank"), ("SGLang", "--hicache-size"),
+        ("LMCache in-process", "max_local_cpu_size"), ("mini-sglang", "--hicache-size-gb"),
+    }  # fmt: skip
+    assert [flag.pages for flag in flags if flag.value is None] == [None] * 5
+    (simple,) = (flag for flag in flags if flag.flag == "cpu_bytes_to_use")
+    assert simple.scope == "total over TP ranks"
     for reason in without.values():
         assert f"4 ranks would take {4 * 640 * GIB} bytes" in reason
         assert "without --shared" in reason
@@ -82,8 +88,9 @@ def test_a_value_whose_next_step_up_is_more_than_the_host_has_is_rounded_down_an
     assert (up.value, down.value) == ("3", "2")
     assert down.pages == 2 * 10**9 * 8 // page
     for flag in engine_flags(pool, most_pages=most):
+        assert flag.pages is not None
         assert flag.pages <= most
     (none,) = (f for f in engine_flags(pool_bytes(10, page), most_pages=10) if f.engine == "SGLang")
-    assert (none.value, none.pages) == (None, 0)
+    assert (none.value, none.pages) == (None, None)
     assert "10485760 bytes are less than its least value, 1 GB (1e9)" in (none.reason or "")
     assert engine_flags(pool_bytes(0, page)) == ()

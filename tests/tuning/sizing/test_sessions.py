@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,8 +9,8 @@ from lru_model import BLOCK, Path, paths, traced
 from shared_data import shared_path
 
 from hicachectl.runtime.replay.workload import open_trace
-from hicachectl.tuning.sizing.confidence import confidence_of
-from hicachectl.tuning.sizing.sampling import sample
+from hicachectl.tuning.sizing.confidence import confidence_of, jackknife_of
+from hicachectl.tuning.sizing.sampling import WIDENED, sample
 from hicachectl.tuning.sizing.window import Definition, window_of
 
 PROMPT = (0, 1, 2)
@@ -68,6 +70,24 @@ def test_the_sampled_pass_tells_the_same_sessions_apart() -> None:
     found = sample(traced(turns), BLOCK, 1)
     assert found.band is not None
     assert found.band.rate_error() < 0.001  # a tenth less of them has as many first looks at the prompt
+
+
+def test_names_that_not_every_request_has_tell_no_sessions_apart_in_the_sampled_pass_either() -> None:
+    turns = [asked(*range(100 * s, 100 * s + 1 + s % 7)) for _ in range(4) for s in range(1, 121)]
+    requests = traced(turns)
+    all_named = [replace(request, session=f"user {q}") for q, request in enumerate(requests)]
+    half_named = [
+        named if q % 2 else unnamed for q, (named, unnamed) in enumerate(zip(all_named, requests, strict=True))
+    ]
+    exact, named = jackknife_of(window_of(half_named, BLOCK), Definition.D1), sample(all_named, BLOCK, 1).band
+    half, roots = (sample(one, BLOCK, 1).band for one in (half_named, requests))
+    assert half is not None
+    assert roots is not None
+    assert named is not None
+    for capacity in (None, 300, 500):
+        assert half.rate_error(capacity) == roots.rate_error(capacity)
+        assert 0.5 < half.rate_error(capacity) / (WIDENED * exact.rate_error(capacity)) < 2, capacity
+        assert named.rate_error(capacity) != half.rate_error(capacity)
 
 
 @pytest.mark.shared
