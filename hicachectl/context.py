@@ -32,6 +32,7 @@ from hicachectl.envelope import (
 from hicachectl.errors import ExitCode, HicacheError, UsageError
 from hicachectl.exits import combine
 from hicachectl.flags import GlobalFlags
+from hicachectl.held_signals import let_signals_come
 from hicachectl.output import Output, Render, open_output, require_replaceable
 from hicachectl.progress import Progress
 
@@ -154,6 +155,7 @@ class Context:
         self.require_version(result.schema)
         if self.emitted:
             raise RuntimeError(f"{result.schema}: a command emits one document; streams use output.record")
+        let_signals_come()
         code = exit_code_of(result)
         document = self._with_settings(envelope(result, origin or self.origin()))
         self.output.document(

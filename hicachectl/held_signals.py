@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-__all__ = ["held_signals", "run_in_finalizer"]
+__all__ = ["held_signals", "let_signals_come", "run_in_finalizer"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _FINALIZE = weakref.finalize.__call__.__code__
 """What runs a finalizer, whoever drops the last reference."""
+_senders: list[threading.Thread] = []
+"""Those that send again what finalizers held back."""
 
 
 @contextmanager
@@ -116,9 +118,17 @@ def _put_back(handlers: dict[int, Any]) -> None:
         raise error
 
 
+def let_signals_come() -> None:
+    """Wait for the signals that finalizers held back, before a result says that nothing came. Their handlers may raise here."""
+    while _senders:
+        _senders.pop().join()
+
+
 def _sender(held: list[int]) -> threading.Thread:
     thread = threading.Thread(target=_send_again, args=(held,), name="hicache-signals")
+    _senders[:] = [one for one in _senders if one.is_alive()]
     thread.start()
+    _senders.append(thread)
     return thread
 
 

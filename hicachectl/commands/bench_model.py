@@ -71,6 +71,7 @@ def model(
         model_reasons,
     )
     from hicachectl.bench_setting import setting_of
+    from hicachectl.held_signals import let_signals_come
     from hicachectl.interrupt import asked_to_stop, stop_error
     from hicachectl.render.bench_model import draw_model
     from hicachectl.run_memory import measuring_spec
@@ -105,6 +106,9 @@ def model(
                 cli, prefill, timings, prefill_file, prefill_hardware, run, kv, on, asked_tokens, rounds, deadline_s,
                 lambda: asked() is not None,
             )  # fmt: skip
+            let_signals_come()
+            if asked() is not None:  # while the last of it was given back
+                raise ProbeStopped
         except ProbeStopped:
             raise stop_error(asked() or "SIGTERM") from None
         except StorageError as error:

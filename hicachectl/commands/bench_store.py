@@ -188,11 +188,14 @@ def _probe(
             progress.advance()
 
         try:
-            return run_store_probe(
+            found = run_store_probe(
                 parent, preset(run.geometry, run.page_tokens, run.dtype), cases, n_pages=n_pages, rounds=rounds,
                 layout=Layout.parse(run.layout), durable=durable, stop=lambda: asked() is not None, told=told,
                 go_on=lambda: deadline_s is None or monotonic() < deadline_s,
             )  # fmt: skip
+            if asked() is not None:  # while the last of it was put away
+                raise ProbeStopped
+            return found
         except ProbeStopped:
             raise stop_error(asked() or "SIGTERM") from None
         except StorageError as error:
