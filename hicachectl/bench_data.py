@@ -42,7 +42,8 @@ __all__ = [
 ]
 
 NOISY_SPREAD = 0.5
-"""Above this spread a median is no answer: the middle half of the samples is as wide as half of it (our choice)."""
+"""Above this spread a median is no answer: the middle half of the samples is as wide as half of it (our choice). A line through
+medians that misses one of them by a larger share of it is none either."""
 
 LEAST_SAMPLES = 3
 """Below this many samples their spread is not known: quartiles of two are the two (our choice)."""

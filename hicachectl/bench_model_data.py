@@ -30,8 +30,8 @@ _METHOD = (
     "restores of whole pages, host and device slots scattered, an order of lengths that turns with the rounds, one transfer each way before "
     "that does not count; seconds from asking to the last byte, every byte compared outside the times; storage by one thread, put out of the "
     "page cache before, then to the device, one after the other; fits are least squares of relative errors with no coefficient below 0, "
-    "intervals 95 of 100 refits with the residuals dealt out anew; a restore is set against b n + c n^2, since the call's fixed part a is "
-    "paid either way"
+    "intervals 95 of 100 refits with the residuals dealt out anew, costs of transfers are lines through the median of each size; "
+    "a restore is set against b n + c n^2, since the call's fixed part a is paid either way"
 )
 
 

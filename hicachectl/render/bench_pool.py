@@ -13,6 +13,7 @@ from hicachectl.render.bench_words import (
     number,
     rate_range,
     rate_text,
+    why_no_answer,
 )
 from hicachectl.render.screen import Screen
 from hicachectl.render.table import Column, Table
@@ -59,15 +60,21 @@ def _draw_make(screen: Screen, data: dict[str, Any]) -> None:
     if make is None:
         return
     threads = "1 thread fills" if make["threads"] == 1 else f"{make['threads']} threads fill"
+    why_not_cold = why_no_answer(by_name(data)[make["case"], "cold_total_s"])
+    cold, warm = ("? " if bad else "" for bad in (why_not_cold, make["case"] in data["no_answer"]))
     screen.paragraph(
-        f"  {marked(data, make['case'], 'make'):<9}",
-        f"cold {number(make['cold_s_per_gib'])} s a GiB, warm (made and given back right before) {number(make['warm_s_per_gib'])}: "
-        f"anonymous, huge pages, {threads} it, {'registered' if make['registered'] else 'not registered'}",
+        f"  {'make ?' if cold or warm else 'make':<9}",
+        f"cold {cold}{number(make['cold_s_per_gib'])} s a GiB, warm (made and given back right before) {warm}"
+        f"{number(make['warm_s_per_gib'])}: anonymous, huge pages, {threads} it, "
+        f"{'registered' if make['registered'] else 'not registered'}",
     )
     if data["costs"]["make_s_per_gib"] is not None:
         screen.paragraph("  ", "a start pays the cold one (costs.make_s_per_gib)")
-    else:
-        screen.paragraph("  ", f"no cost of a start: {data['facts']['/costs/make_s_per_gib']['reason']}")
+        return
+    why = data["facts"]["/costs/make_s_per_gib"]["reason"]
+    if why_not_cold is not None and why_not_cold not in why:
+        screen.paragraph("  ", f"? no answer: {why_not_cold}")
+    screen.paragraph("  ", f"no cost of a start: {why}")
 
 
 def _cells(case: dict[str, Any], data: dict[str, Any]) -> list[str | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicachectl.bench_data import missing_costs
+from hicachectl.bench_data import measure, missing_costs
 from hicachectl.render.screen import Screen
 from hicachectl.units import GIB, format_bytes
 
@@ -20,6 +20,7 @@ __all__ = [
     "rate_text",
     "sizes",
     "span",
+    "why_no_answer",
 ]
 
 Data = dict[str, Any]
@@ -56,6 +57,11 @@ def _fewer(data: Data) -> dict[str, list[str]]:
 def marked(data: Data, subject: str, text: str) -> str:
     """Return the first cell of a row, with a mark where its number is no answer. Pure."""
     return f"{text} ?" if subject in data["no_answer"] else text
+
+
+def why_no_answer(one: Data) -> str | None:
+    """Say why the median of a measure is no answer; None where it is one, or nothing was measured. Pure."""
+    return measure(one["subject"], one["quantity"], one["samples"], reason=one["reason"]).why_no_answer
 
 
 def draw_no_answer(screen: Screen, data: Data) -> None:

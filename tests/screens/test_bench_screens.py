@@ -21,9 +21,9 @@ from hicachectl.bench_copy_data import (
     is_best,
     method_words,
 )
-from hicachectl.bench_data import Setting, bench_result
+from hicachectl.bench_data import Setting, bench_result, measure
 from hicachectl.bench_pool_data import METHOD, pool_costs, pool_details, pool_measures, pool_reasons
-from hicachectl.envelope import unexplained_nulls
+from hicachectl.envelope import plain, unexplained_nulls
 from hicachectl.render.bench_copy import draw_copy
 from hicachectl.render.bench_pool import draw_pool
 from hicachectl.render.screen import Screen
@@ -174,6 +174,63 @@ def test_a_row_without_an_answer_has_a_mark_and_is_never_called_best(width: int)
     (line,) = marked_lines(draw_copy, data, "layer_first strided", width)
     assert "layer_first ?" in line
     assert "*" not in line
+
+
+def with_cold(document: dict[str, Any], samples: list[float], reason: str) -> dict[str, Any]:
+    """A document of `bench pool` whose cold times are these, and whose cost of a start is missing for that reason."""
+    case = document["make"]["case"]
+    cold = plain(measure(case, "cold_total_s", samples))
+    kept = [
+        cold if (one["subject"], one["quantity"]) == (case, "cold_total_s") else one for one in document["measures"]
+    ]
+    facts = {
+        **document["facts"],
+        "/costs/make_s_per_gib": {
+            "reason": reason.replace("NOISE", measure(case, "cold_total_s", samples).why_no_answer or "")
+        },
+    }
+    make = {**document["make"], "cold_s_per_gib": cold["p50"] / 4}
+    return {
+        **document,
+        "measures": kept,
+        "facts": facts,
+        "make": make,
+        "costs": {**document["costs"], "make_s_per_gib": None},
+    }
+
+
+def make_lines(document: dict[str, Any], width: int) -> str:
+    """What the screen says of making a pool, on one line."""
+    stream = io.StringIO()
+    draw_pool(Screen(stream, width=width, ascii=True), document)
+    text = " ".join(stream.getvalue().split())
+    return text[text.rindex("make ") :]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize(
+    ("samples", "why"),
+    [([0.46, 0.46, 9.0], "the middle half of 3 samples spreads over 928 %"), ([0.46], "1 sample: spread unknown")],
+)
+def test_a_cold_time_without_an_answer_has_the_mark_and_its_reason_once(
+    samples: list[float], why: str, width: int
+) -> None:
+    told = make_lines(with_cold(pool(accelerated=True), samples, "a case, cold_total_s: NOISE"), width)
+    assert told.startswith("make ? cold ? 0.115 s a GiB, warm (made and given back right before) 0.428: ")
+    assert told.count(why) == 1
+    told = make_lines(with_cold(pool(accelerated=True), samples, "a pool of too few bytes"), width)
+    assert told.startswith("make ? cold ? 0.115 s a GiB")
+    assert f"? no answer: {why}" in told
+    assert "no cost of a start: a pool of too few bytes" in told
+
+
+def test_only_the_time_that_is_no_answer_has_a_mark() -> None:
+    data = pool(accelerated=True)
+    assert make_lines(data, 120).startswith("make cold 0.390 s a GiB, warm (made and given back right before) 0.428: ")
+    warm = make_lines({**data, "no_answer": [data["make"]["case"]]}, 120)
+    assert warm.startswith("make ? cold 0.390 s a GiB, warm (made and given back right before) ? 0.428: ")
+    calm = make_lines(with_cold(data, [1.5, 1.6, 1.7], "not registered"), 120)
+    assert calm.startswith("make cold 0.400 s a GiB")
 
 
 def test_best_is_no_row_without_an_answer_and_none_that_another_beats_both_ways() -> None:
