@@ -108,7 +108,7 @@ def choose(measured: Sequence[Measured]) -> Choice:
             why="; ".join(f"{one.candidate}: {one.refused}" for one in measured),
             hint="name one with run.backend to see its error",
         )
-    quiet = [one for one in ran if (one.slowdown or 1.0) <= _MOST_SLOWDOWN]
+    quiet: Sequence[Measured] = [one for one in ran if (one.slowdown or 1.0) <= _MOST_SLOWDOWN]
     if not quiet:
         best = min(_known(ran), key=lambda one: one.slowdown or 1.0)
         return Choice(best.candidate, f"slows compute least: {_told(best)}", tuple(measured))
