@@ -11,7 +11,7 @@ from hicachectl.tuning.sizing.measured_costs import LIVES_H, Traffic
 from hicachectl.tuning.sizing.pool_costs import PoolCosts
 from hicachectl.tuning.sizing.restorable import crossover_tokens
 
-__all__ = ["GivenCosts", "with_given"]
+__all__ = ["GivenCosts", "refuted", "with_given"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,14 @@ class GivenCosts:
     host_read: LinearCost | None = None
     storage_read: LinearCost | None = None
     make_s_per_gib: float | None = None
+
+
+def refuted(given: GivenCosts, measured: Costs | None) -> tuple[GivenCosts, Costs | None]:
+    """Return both for steps whose every pool lost time: a given restore does not count where theirs were dearer than computing. Pure."""
+    if given.host_read is None or measured is None or measured.gain_s_per_h:
+        return given, measured
+    source = f"{measured.source}, where every pool lost time, not by --costs"
+    return replace(given, host_read=None), replace(measured, source=source)
 
 
 def with_given(
