@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hicachectl.envelope import Diagnostic, Severity
@@ -10,11 +11,13 @@ from hicachectl.size_tiers import storage_holds
 
 if TYPE_CHECKING:
     from hicachectl.tuning.sizing.economics import Costs
+    from hicachectl.tuning.sizing.live_judge import LiveStep
     from hicachectl.tuning.sizing.prediction import Prediction
     from hicachectl.tuning.sizing.steps import Climbed
 
 __all__ = ["short_window", "size_exit_code", "size_findings"]
 
+_GAINS = "a larger pool gains more than the slack"
 _NO_GAIN_HINT = (
     "size again for a longer trace, or with more --device-slots where requests waited for room; hicachectl run --config FILE says what "
     "they waited for, --host-slots 0 is no host pool"
@@ -31,11 +34,12 @@ def size_exit_code(climbed: Climbed, *, predict_only: bool) -> ExitCode:
 
 
 def size_findings(
-    prediction: Prediction, climbed: Climbed, *, costs: Costs | None = None, page_bytes: int = 0
-) -> list[Diagnostic]:
+    prediction: Prediction, climbed: Climbed, *, costs: Costs | None = None, page_bytes: int = 0, live: Sequence[LiveStep] = ()
+) -> list[Diagnostic]:  # fmt: skip
     """Name what the steps and the window say about the size found. Pure.
 
-    `costs` are those that economics chose by (None: it did not), `page_bytes` of a page on this host.
+    `costs` are those that economics chose by (None: it did not), `page_bytes` of a page on this host, `live` the steps on live
+    requests.
     """
     from hicachectl.tuning.sizing.prediction import remedy_of
     from hicachectl.tuning.sizing.step_rules import Ended
@@ -78,7 +82,7 @@ def size_findings(
         else:
             continue
         found.append(Diagnostic("HC-SIZE-STEP", Severity.WARN, text, subject="steps", hint=hint))
-    found += _about_choice(prediction, climbed, costs, page_bytes)
+    found += _about_choice(prediction, climbed, costs, page_bytes, live)
     if climbed.ended is Ended.TIME:
         found.append(
             Diagnostic(
@@ -101,7 +105,9 @@ def short_window(before_pages: int, after_pages: int, n_requests: int) -> Diagno
     )  # fmt: skip
 
 
-def _about_choice(prediction: Prediction, climbed: Climbed, costs: Costs | None, page_bytes: int) -> list[Diagnostic]:
+def _about_choice(
+    prediction: Prediction, climbed: Climbed, costs: Costs | None, page_bytes: int, live: Sequence[LiveStep]
+) -> list[Diagnostic]:
     """Say that no restore pays, and why the steps do not confirm the size."""
     from hicachectl.tuning.sizing.step_rules import Ended
 
@@ -118,9 +124,23 @@ def _about_choice(prediction: Prediction, climbed: Climbed, costs: Costs | None,
             why, hint = _why_no_gain(prediction, climbed, costs, page_bytes), _NO_GAIN_HINT
         else:
             why, hint = _why_not(prediction, climbed)
+            if costs is None and climbed.ended is Ended.NOT_CONFIRMED and why == _GAINS:
+                why += _live_gain(prediction.choice.host_pages, live)
         text = f"the size of {prediction.choice.host_pages} pages is not confirmed: {why}"
         found.append(Diagnostic("HC-SIZE-UNCONFIRMED", Severity.WARN, text, subject="choice", hint=hint))
     return found
+
+
+def _live_gain(chosen: int, live: Sequence[LiveStep]) -> str:
+    """Say what the chosen size would have hit of the requests that a larger pool served; nothing without live steps. Pure."""
+    gains = [(step.gain, step) for step in live if step.gain is not None]
+    if not gains:
+        return ""
+    gain, step = max(gains, key=lambda one: one[0])
+    return (
+        f" (of the requests that the pool of {step.pages} pages served, {chosen} pages would have hit {100 * (step.rate - gain):.2f} %, "
+        f"it hit {100 * step.rate:.2f} %: {100 * gain:.2f} points more; each step served other requests)"
+    )
 
 
 def _why_no_gain(prediction: Prediction, climbed: Climbed, costs: Costs, page_bytes: int) -> str:
@@ -181,6 +201,6 @@ def _why_not(prediction: Prediction, climbed: Climbed) -> tuple[str, str]:
             "take the size as predicted; steps can prove the one of --l2 inclusive",
         )
     return (
-        "a larger pool gains more than the slack",
+        _GAINS,
         "size again for a longer trace or --window: these requests gain more from a larger pool than the curve said",
     )
