@@ -43,6 +43,7 @@ def live_data(run: LiveSizing) -> tuple[dict[str, Any], dict[str, Fact]]:
                 "exact_hit_rate": step.exact_rate,
                 "predicted_hit_rate": step.predicted_rate,
                 "slack": step.slack,
+                "gain": step.gain,
                 "verdict": step.verdict.value,
                 "reason": step.reason,
             }
@@ -50,6 +51,8 @@ def live_data(run: LiveSizing) -> tuple[dict[str, Any], dict[str, Fact]]:
         for name, value in (("predicted_hit_rate", step.predicted_rate), ("slack", step.slack)):
             if value is None:
                 facts[f"/live/steps/{index}/{name}"] = Fact(reason=step.reason)
+        if step.gain is None:
+            facts[f"/live/steps/{index}/gain"] = Fact(reason="no larger than the chosen size")
     if run.drift is None:
         facts["/live/drift"] = Fact(reason="no step said that the traffic drifted")
     events = window["reads"] == "kv-events"

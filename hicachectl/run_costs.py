@@ -187,7 +187,21 @@ def sizing_costs(results: Sequence[BenchResult]) -> GivenCosts:
 
     priors = {path: cost for result in reversed(results) for path, cost in priors_of(result).items()}
     make = next((one.costs.make_s_per_gib for one in results if one.costs.make_s_per_gib is not None), None)
-    return GivenCosts(priors.get(Path.HOST_READ), priors.get(Path.STORAGE_READ), make)
+    host_read = priors.get(Path.HOST_READ)
+    why = _no_host_read(results) if results and host_read is None else None
+    return GivenCosts(host_read, priors.get(Path.STORAGE_READ), make, why)
+
+
+def _no_host_read(results: Sequence[BenchResult]) -> str:
+    """Why none of the results has what a restore costs, in their own words, and what to do."""
+    missing = [(result, missing_costs(result.data).get("host_read")) for result in results]
+    told = [
+        f"{result.path}: {why}; {remedy_for_costs(result.data)}: hicachectl bench {result.kind} -o json --output-file {result.path}"
+        for result, why in missing
+        if why
+    ]
+    words = told or ["measure it with hicachectl bench copy or bench model -o json --output-file FILE"]
+    return f"no file of --costs has what a restore costs (costs.host_read): {'; '.join(words)}"
 
 
 def with_measured_prefill(effective: Effective) -> Effective:

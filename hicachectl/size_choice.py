@@ -164,12 +164,15 @@ def _further(
 
 
 def _ended(run: Sizing, prediction: Prediction, climbed: Climbed, costs: Costs) -> Ended:
-    """Say whether the steps confirm the choice: net gain of it against that of a pool above."""
+    """Say whether the steps confirm the choice: net gain of it against that of a pool above, where its own step measured any."""
     from hicachectl.tuning.sizing.economics import slack_s_per_h, worth_of
     from hicachectl.tuning.sizing.step_rules import DONE, Ended, confirmed
 
     if climbed.ended not in DONE:
         return climbed.ended
+    own = climbed.trial_at(prediction.choice.host_pages) if prediction.choice.grows else None
+    if own is not None and own.net_gain_s <= 0:
+        return Ended.NO_GAIN
     levels = prediction.levels_for(costs)
     net = {
         step.pages: worth_of(levels, costs, run.base.geometry.page_bytes, step.pages).net_s_per_h

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hicachectl.envelope import Diagnostic, Severity
@@ -9,10 +10,18 @@ from hicachectl.errors import ExitCode
 from hicachectl.size_tiers import storage_holds
 
 if TYPE_CHECKING:
+    from hicachectl.tuning.sizing.economics import Costs
+    from hicachectl.tuning.sizing.live_judge import LiveStep
     from hicachectl.tuning.sizing.prediction import Prediction
     from hicachectl.tuning.sizing.steps import Climbed
 
 __all__ = ["short_window", "size_exit_code", "size_findings"]
+
+_GAINS = "a larger pool gains more than the slack"
+_NO_GAIN_HINT = (
+    "size again for a longer trace, or with more --device-slots where requests waited for room; hicachectl run --config FILE says what "
+    "they waited for, --host-slots 0 is no host pool"
+)
 
 
 def size_exit_code(climbed: Climbed, *, predict_only: bool) -> ExitCode:
@@ -24,8 +33,14 @@ def size_exit_code(climbed: Climbed, *, predict_only: bool) -> ExitCode:
     return ExitCode.NO_RESULT
 
 
-def size_findings(prediction: Prediction, climbed: Climbed) -> list[Diagnostic]:
-    """Name what the steps and the window say about the size found. Pure."""
+def size_findings(
+    prediction: Prediction, climbed: Climbed, *, costs: Costs | None = None, page_bytes: int = 0, live: Sequence[LiveStep] = ()
+) -> list[Diagnostic]:  # fmt: skip
+    """Name what the steps and the window say about the size found. Pure.
+
+    `costs` are those that economics chose by (None: it did not), `page_bytes` of a page on this host, `live` the steps on live
+    requests.
+    """
     from hicachectl.tuning.sizing.prediction import remedy_of
     from hicachectl.tuning.sizing.step_rules import Ended
 
@@ -67,7 +82,7 @@ def size_findings(prediction: Prediction, climbed: Climbed) -> list[Diagnostic]:
         else:
             continue
         found.append(Diagnostic("HC-SIZE-STEP", Severity.WARN, text, subject="steps", hint=hint))
-    found += _about_choice(prediction, climbed)
+    found += _about_choice(prediction, climbed, costs, page_bytes, live)
     if climbed.ended is Ended.TIME:
         found.append(
             Diagnostic(
@@ -90,7 +105,9 @@ def short_window(before_pages: int, after_pages: int, n_requests: int) -> Diagno
     )  # fmt: skip
 
 
-def _about_choice(prediction: Prediction, climbed: Climbed) -> list[Diagnostic]:
+def _about_choice(
+    prediction: Prediction, climbed: Climbed, costs: Costs | None, page_bytes: int, live: Sequence[LiveStep]
+) -> list[Diagnostic]:
     """Say that no restore pays, and why the steps do not confirm the size."""
     from hicachectl.tuning.sizing.step_rules import Ended
 
@@ -102,11 +119,56 @@ def _about_choice(prediction: Prediction, climbed: Climbed) -> list[Diagnostic]:
                 subject="steps", hint="look at data.steps[].trial.net_gain_s, and name the model whose prefill it is (run.compute.model)",
             )
         )  # fmt: skip
-    if climbed.ended in (Ended.NOT_CONFIRMED, Ended.NO_ROOM):
-        why, hint = _why_not(prediction, climbed)
+    if climbed.ended in (Ended.NOT_CONFIRMED, Ended.NO_ROOM, Ended.NO_GAIN):
+        if climbed.ended is Ended.NO_GAIN and costs is not None:
+            why, hint = _why_no_gain(prediction, climbed, costs, page_bytes), _NO_GAIN_HINT
+        else:
+            why, hint = _why_not(prediction, climbed)
+            if costs is None and climbed.ended is Ended.NOT_CONFIRMED and why == _GAINS:
+                why += _live_gain(prediction.choice.host_pages, live)
         text = f"the size of {prediction.choice.host_pages} pages is not confirmed: {why}"
         found.append(Diagnostic("HC-SIZE-UNCONFIRMED", Severity.WARN, text, subject="choice", hint=hint))
     return found
+
+
+def _live_gain(chosen: int, live: Sequence[LiveStep]) -> str:
+    """Say what the chosen size would have hit of the requests that a larger pool served; nothing without live steps. Pure."""
+    gains = [(step.gain, step) for step in live if step.gain is not None]
+    if not gains:
+        return ""
+    gain, step = max(gains, key=lambda one: one[0])
+    return (
+        f" (of the requests that the pool of {step.pages} pages served, {chosen} pages would have hit {100 * (step.rate - gain):.2f} %, "
+        f"it hit {100 * step.rate:.2f} %: {100 * gain:.2f} points more; each step served other requests)"
+    )
+
+
+def _why_no_gain(prediction: Prediction, climbed: Climbed, costs: Costs, page_bytes: int) -> str:
+    """The net gain that economics predicts, the one that the step measured, and what the steps show of why they differ. Pure."""
+    from hicachectl.tuning.sizing.economics import worth_of
+    from hicachectl.units import format_seconds
+
+    chosen = prediction.choice.host_pages
+    net_s_per_h = worth_of(prediction.levels_for(costs), costs, page_bytes, chosen).net_s_per_h
+    own = climbed.trial_at(chosen)
+    measured_s = 0.0 if own is None else own.net_gain_s
+    parts = [
+        f"economics predicts a net gain of {format_seconds(net_s_per_h * prediction.span_s / 3600)} over the window, "
+        f"its step measured {format_seconds(measured_s)}"
+    ]
+    restore_s = None if own is None else own.restore_s_per_token
+    if restore_s is not None and format_seconds(restore_s) != format_seconds(costs.restore_s):
+        parts.append(
+            f"a token restored took {format_seconds(restore_s)} in it, {format_seconds(costs.restore_s)} by {costs.source}, "
+            f"and {format_seconds(costs.prefill_s)} to compute"
+        )
+    idle = [step.trial for step in climbed.steps if step.pages and step.trial is not None]
+    for trial in [one for one in idle if not one.restored_pages and one.net_gain_s < 0][-1:]:
+        parts.append(
+            f"the pool of {trial.host_pages} pages restored no page and measured {format_seconds(trial.net_gain_s)}, which is "
+            "waiting for room in L1 while its pages are copied down"
+        )
+    return "; ".join(parts)
 
 
 def _why_not(prediction: Prediction, climbed: Climbed) -> tuple[str, str]:
@@ -139,6 +201,6 @@ def _why_not(prediction: Prediction, climbed: Climbed) -> tuple[str, str]:
             "take the size as predicted; steps can prove the one of --l2 inclusive",
         )
     return (
-        "a larger pool gains more than the slack",
+        _GAINS,
         "size again for a longer trace or --window: these requests gain more from a larger pool than the curve said",
     )

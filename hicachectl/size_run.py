@@ -230,9 +230,9 @@ class Sizing:
     def costs(
         self, prediction: Prediction, climbed: Climbed, again: Trial | str
     ) -> tuple[PoolCosts, Costs | None, str | None]:
-        """What a GiB of pool and a restore cost in the steps, and why the costs are not known where they are not."""
+        """What a GiB of pool and a restore cost in the steps or by `--costs`, and why the costs are not known where they are not."""
         from hicachectl.run_costs import sizing_costs
-        from hicachectl.tuning.sizing.given_costs import with_given
+        from hicachectl.tuning.sizing.given_costs import refuted, with_given
         from hicachectl.tuning.sizing.measured_costs import Traffic, costs_of
         from hicachectl.tuning.sizing.pool_costs import pool_costs
 
@@ -242,7 +242,10 @@ class Sizing:
         )
         of_pool = pool_costs(trials, traffic.span_s, again)
         measured, why = costs_of(trials, self.base, traffic, of_pool)
-        measured, why = with_given(sizing_costs(self.bench_results), measured, why, self.base, traffic, of_pool)
+        given = sizing_costs(self.bench_results)
+        if climbed.all_lost_time:
+            given, measured = refuted(given, measured)
+        measured, why = with_given(given, measured, why, self.base, traffic, of_pool)
         return of_pool, measured, why
 
     def policies(self, prediction: Prediction) -> list[Any]:

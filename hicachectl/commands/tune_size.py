@@ -190,7 +190,13 @@ def size(
         run.budget_note(prediction),
     )  # fmt: skip
     data, facts = size_data(found)
-    findings = size_findings(found.prediction, climbed)
+    findings = size_findings(
+        found.prediction,
+        climbed,
+        costs=settled.costs,
+        page_bytes=run.base.geometry.page_bytes,
+        live=run.live_steps if isinstance(run, LiveSizing) else (),
+    )
     if run.storage_pages != 0:
         findings += storage_warnings(run.bench_results, run.storage_folder or storage_folder(run.effective.run))
     if isinstance(run, LiveSizing):

@@ -303,6 +303,35 @@ def test_a_command_refuses_a_file_of_other_pages_and_of_another_version(command:
     assert "version 9 of bench-model, this release reads 1" in ran.err
 
 
+def test_a_restore_that_no_file_has_is_named_with_the_files_own_reason_and_what_to_do() -> None:
+    write_trace(Path("trace.jsonl"), conversations(20, 4, 2))
+    line = ("tune", "size", "--trace", "trace.jsonl", "--geometry", "tiny-4k", "--steps", "none", "--state-dir", "s", "--device-slots", "8",
+            "--device", "cpu", "--force", "-o", "json", "--costs")  # fmt: skip
+    prefill = RecomputeLine(0.01, 3e-5, 0.0, "tiny-4k", "made up")
+    written("model.json", "model", Costs(storage_read=LineCost(0.015, 1e-12, 9), recompute=prefill), **TINY)
+    written("pool.json", "pool", Costs(make_s_per_gib=0.25))
+    document = json.loads(Path("model.json").read_text())
+    noisy = "host tier, 512 tokens, restore_s: the middle half of 5 samples spreads over 151 % of their median, 50 % is the most that counts as an answer"
+    document["data"]["facts"] = {"/costs/host_read": {"reason": noisy}}
+    document["data"] = with_digest(document["data"])
+    Path("model.json").write_text(json.dumps(document))
+    asked = call(*line, "model.json,pool.json")
+    assert asked.code == 0, asked.err
+    reason = asked.json["data"]["costs_reason"]
+    assert reason.startswith("no step made a pool, and no file of --costs has what a restore costs (costs.host_read): ")
+    assert f"model.json: {noisy}" in reason
+    assert "hicachectl bench model -o json --output-file model.json" in reason
+    assert "pool.json" not in reason
+    none = sizing_costs(read_costs("pool.json")).why_no_host_read
+    assert none is not None
+    assert none.endswith(
+        "(costs.host_read): measure it with hicachectl bench copy or bench model -o json --output-file FILE"
+    )
+    written("copy.json", "copy", Costs(host_read=LineCost(0.015, 1e-12, 9)))
+    assert sizing_costs(read_costs("pool.json,copy.json")).why_no_host_read is None
+    assert sizing_costs(()).why_no_host_read is None
+
+
 def test_a_size_is_chosen_by_economics_from_files_alone() -> None:
     write_trace(Path("trace.jsonl"), conversations(20, 4, 2))
     line = ("tune", "size", "--trace", "trace.jsonl", "--geometry", "tiny-4k", "--steps", "none", "--state-dir", "s", "--device-slots", "8",

@@ -21,10 +21,11 @@ from hicachectl.errors import HostError
 from hicachectl.render.size_tiers import economics_words
 from hicachectl.runtime.memory.host_pool import map_pool
 from hicachectl.size_choice import last_good, origin_words, settle
-from hicachectl.tuning.sizing.economics import Costs
+from hicachectl.tuning.sizing.economics import Costs, worth_of
 from hicachectl.tuning.sizing.prediction import Prediction
 from hicachectl.tuning.sizing.step_rules import Ended
 from hicachectl.tuning.sizing.steps import Climbed, Step
+from hicachectl.units import format_seconds
 
 HOT = [*conversations(40, 6, 1), *conversations(25, 6, 4)]
 """Chats of which some come back often: 150 pages hit those, 240 all."""
@@ -167,13 +168,34 @@ def test_a_choice_of_economics_is_tried_with_what_it_is_compared_with_and_confir
     assert run_.seen == [(0, 120, 240, 480), (0, *sizes)]
 
 
-def test_costs_from_files_choose_a_size_that_is_tried_beside_the_steps_made_before() -> None:
-    write_trace(Path("hot.jsonl"), HOT)
+def reporting(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
+    """Let each pool's step report other than it measured."""
+    from hicachectl.tuning.sizing import pool_trials
+
+    real = pool_trials.try_pool
+
+    def tried(*given_: Any, **options: Any) -> Any:
+        found = real(*given_, **options)
+        return replace(found, **changed) if found.host_pages else found
+
+    monkeypatch.setattr(pool_trials, "try_pool", tried)
+
+
+def write_costs() -> None:
+    """Write a file of costs by which the last 90 pages of the hot chats cost more than they save."""
     line = RecomputeLine(1e-9, 3e-8, 0.0, "tiny-4k", "made up")
     document = bench_document("model", BenchCosts(LineCost(1e-12, 1e-16, 9), recompute=line, make_s_per_gib=3600.0))
     pages = {"name": "tiny-4k", "page_tokens": 512, "page_bytes": 4096, "dtype": "bf16", "layout": "page_first_direct"}
     document["data"] = with_digest(document["data"] | {"geometry": pages})
     Path("costs.json").write_text(json.dumps(document))
+
+
+def test_costs_from_files_choose_a_size_that_is_tried_beside_the_steps_made_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write_trace(Path("hot.jsonl"), HOT)
+    write_costs()
+    reporting(monkeypatch, net_gain_s=0.25)
     data = size("--trace", "hot.jsonl", "--costs", "costs.json", "--no-waterfall")
     assert (data["choice"]["pages"], data["ended"]) == (150, "net gain confirmed")
     assert [one["pages"] for one in data["steps"]] == [120, 150, 240, 480]
@@ -182,6 +204,82 @@ def test_costs_from_files_choose_a_size_that_is_tried_beside_the_steps_made_befo
     assert [(one["pages"], one["resumed"]) for one in again["steps"]] == [(n, True) for n in (120, 150, 240, 480)]
     named = size("--trace", "hot.jsonl", "--costs", "costs.json", "--no-waterfall", "--steps", "84,168,336", "--force")
     assert (named["choice"]["pages"], named["ended"]) == (150, "steps done, plateau not confirmed")
+
+
+def losing(*sizes: int, **changed: Any) -> Climbed:
+    """Steps as predicted whose pools cost more time than they saved."""
+    steps = [
+        replace(one, trial=replace(one.trial, net_gain_s=-0.05, **changed)) for one in made(*sizes).steps if one.trial
+    ]
+    return Climbed((step(0), *steps[1:]), Ended.CONFIRMED)
+
+
+def test_a_size_whose_own_step_lost_time_is_not_confirmed_and_both_net_gains_are_named() -> None:
+    from hicachectl.size_findings import size_exit_code, size_findings
+
+    run_ = sizing(DEAR, climb=lambda sizes: losing(*sizes))
+    found = settled(run_, losing(0, 120, 240, 480))
+    assert (found.prediction.choice.host_pages, found.climbed.ended) == (150, Ended.NO_GAIN)
+    assert size_exit_code(found.climbed, predict_only=False) == 0
+    assert last_good(found.prediction, found.climbed) == 150
+    (told,) = size_findings(found.prediction, found.climbed, costs=DEAR, page_bytes=4096)
+    assert (told.code, told.severity.value) == ("HC-SIZE-UNCONFIRMED", "warn")
+    net_s_per_h = worth_of(found.prediction.levels_for(DEAR), DEAR, 4096, 150).net_s_per_h
+    over_window = format_seconds(net_s_per_h * found.prediction.span_s / 3600)
+    assert f"predicts a net gain of {over_window} over the window, its step measured -50.0 ms" in told.message
+    assert "a token restored" not in told.message  # both took 1 us
+
+
+@pytest.mark.parametrize("net_gain_s", [0.0, 1e-9])
+def test_a_step_that_gained_nothing_at_all_confirms_no_size(net_gain_s: float) -> None:
+    def steps(*sizes: int) -> Climbed:
+        return Climbed(
+            tuple(replace(one, trial=replace(one.trial, net_gain_s=net_gain_s)) for one in made(*sizes).steps if one.trial),
+            Ended.CONFIRMED,
+        )  # fmt: skip
+
+    found = settled(sizing(DEAR, climb=lambda sizes: steps(*sizes)), steps(0, 120, 240, 480))
+    assert found.climbed.ended is (Ended.NET_CONFIRMED if net_gain_s else Ended.NO_GAIN)
+
+
+def test_why_a_step_lost_what_was_predicted_is_said_where_the_steps_show_it() -> None:
+    from hicachectl.size_findings import size_findings
+
+    costs = replace(DEAR, restore_s=9.6e-6, source="a benchmark")
+    dear = losing(0, 120, 150, 240, restore_s_per_token=27.3e-6)
+    climbed = replace(dear, ended=Ended.NO_GAIN)
+    (told,) = size_findings(predicted(150), climbed, costs=costs, page_bytes=4096)
+    assert "a token restored took 27.3 us in it, 9.6 us by a benchmark, and 1.0 ms to compute" in told.message
+    assert "no page" not in told.message
+    idle = replace(dear.steps[1], trial=made_trial(120, restored_pages=0, net_gain_s=-0.04))
+    climbed = replace(climbed, steps=(dear.steps[0], idle, *dear.steps[2:]))
+    (told,) = size_findings(predicted(150), climbed, costs=costs, page_bytes=4096)
+    assert (
+        "the pool of 120 pages restored no page and measured -40.0 ms, which is waiting for room in L1" in told.message
+    )
+
+
+def test_restores_that_the_steps_found_dearer_than_computing_are_not_taken_from_a_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write_trace(Path("hot.jsonl"), HOT)
+    write_costs()
+    reporting(monkeypatch, restore_s_per_token=0.5, net_gain_s=-0.25)
+    data = size("--trace", "hot.jsonl", "--costs", "costs.json", "--no-waterfall")
+    assert (data["choice"]["pages"], data["config_host_pages"], data["ended"]) == (0, 0, "net gain confirmed")
+    assert data["choice"]["reason"].startswith("do not grow the pool: ")
+    assert data["costs"]["restore_s"] == 0.5
+    assert data["costs"]["source"] == "the step of 480 pages, where every pool lost time, not by --costs"
+    assert data["costs"]["make_s_per_gib"] == 3600.0
+
+
+def test_a_file_stays_what_a_restore_costs_where_a_pool_gained_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_trace(Path("hot.jsonl"), HOT)
+    write_costs()
+    reporting(monkeypatch, restore_s_per_token=0.5, net_gain_s=0.25)
+    data = size("--trace", "hot.jsonl", "--costs", "costs.json", "--no-waterfall")
+    assert (data["choice"]["pages"], data["ended"]) == (150, "net gain confirmed")
+    assert "benchmark" in data["costs"]["source"]
 
 
 @pytest.mark.parametrize("ended", [Ended.TIME, Ended.FAILED, Ended.UNSTABLE])

@@ -154,6 +154,19 @@ def test_twice_the_size_confirms_when_it_hits_at_most_a_point_more_whatever_the_
     said, gain = (above[name] - chosen[name] for name in ("predicted_hit_rate", "measured_hit_rate"))
     assert (said > 0.015, gain > 0.015) == (every == 12, every == 12)
     assert data["ended"] == ended
+    gains = [step["gain"] for step in data["live"]["steps"]]
+    assert gains[:-1] == [None] * 3
+    assert (gains[-1] > 0.01) == (every == 12)
+    reasons = [data["facts"][f"/live/steps/{index}/gain"]["reason"] for index in range(3)]
+    assert reasons == ["no larger than the chosen size"] * 3
+    told = [
+        found["message"] for found in json.loads(ran.stdout)["diagnostics"] if found["code"] == "HC-SIZE-UNCONFIRMED"
+    ]
+    would, hit = (100 * (above["measured_hit_rate"] - off) for off in (gains[-1], 0))
+    asked_of = f"of the requests that the pool of {above['pages']} pages served, {chosen['pages']} pages would have hit {would:.2f} %, it hit "
+    assert [asked_of in text and f"{hit:.2f} %: {100 * gains[-1]:.2f} points more" in text for text in told] == [
+        True
+    ] * (every == 12)
 
 
 def test_traffic_that_drifts_is_named_and_the_curve_made_anew_from_the_newest() -> None:

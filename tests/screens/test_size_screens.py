@@ -86,9 +86,9 @@ def live() -> Any:
         "too_long_requests": 2,
         "steps": [
             {"pages": 0, "replayed": "new requests", "requests": 412, "total_pages": 9001, "measured_hit_rate": 0.012, "exact_hit_rate": 0.012,
-             "predicted_hit_rate": 0.0131, "slack": 0.024, "verdict": "holds", "reason": ""},
+             "predicted_hit_rate": 0.0131, "slack": 0.024, "gain": None, "verdict": "holds", "reason": ""},
             {"pages": 25046, "replayed": "saved requests", "requests": 12031, "total_pages": 276491, "measured_hit_rate": 0.328,
-             "exact_hit_rate": 0.328, "predicted_hit_rate": None, "slack": None, "verdict": "holds", "reason": "no new request came"},
+             "exact_hit_rate": 0.328, "predicted_hit_rate": None, "slack": None, "gain": None, "verdict": "holds", "reason": "no new request came"},
         ],
         "drift": {"at_pages": 20000, "reason": "the traffic drifted: new requests hit 12.00 % by their own exact curve, the window said 33.10 +- 2.40 %",
                   "requests": 12031, "new_requests": 800, "plateau_before_pages": 40000, "chosen_before_pages": 40000, "file": "window-2.jsonl"},

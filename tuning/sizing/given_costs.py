@@ -11,16 +11,28 @@ from hicachectl.tuning.sizing.measured_costs import LIVES_H, Traffic
 from hicachectl.tuning.sizing.pool_costs import PoolCosts
 from hicachectl.tuning.sizing.restorable import crossover_tokens
 
-__all__ = ["GivenCosts", "with_given"]
+__all__ = ["GivenCosts", "refuted", "with_given"]
 
 
 @dataclass(frozen=True, slots=True)
 class GivenCosts:
-    """What was given: a transfer host to device and storage to host by its bytes, seconds to make a GiB. None: not given."""
+    """What was given: a transfer host to device and storage to host by its bytes, seconds to make a GiB. None: not given.
+
+    `why_no_host_read` says why no file has that transfer, and what to do; None where one has it, or no file was given.
+    """
 
     host_read: LinearCost | None = None
     storage_read: LinearCost | None = None
     make_s_per_gib: float | None = None
+    why_no_host_read: str | None = None
+
+
+def refuted(given: GivenCosts, measured: Costs | None) -> tuple[GivenCosts, Costs | None]:
+    """Return both for steps whose every pool lost time: a given restore does not count where theirs were dearer than computing. Pure."""
+    if given.host_read is None or measured is None or measured.gain_s_per_h:
+        return given, measured
+    source = f"{measured.source}, where every pool lost time, not by --costs"
+    return replace(given, host_read=None), replace(measured, source=source)
 
 
 def with_given(
@@ -39,7 +51,7 @@ def with_given(
     n_bytes, recompute = mean * geometry.bytes_per_token, base.costs.recompute
     if given.host_read is None:
         if measured is None or make is None:
-            return measured, why
+            return measured, why if given.why_no_host_read is None else f"{why}, and {given.why_no_host_read}"
         below_s = measured.storage_restore_s
         if given.storage_read is not None:
             below_s = given.storage_read.seconds(n_bytes) / mean + measured.restore_s

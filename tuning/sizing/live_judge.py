@@ -49,7 +49,8 @@ class Told:
 class LiveStep:
     """One step: pages hit of `total_pages`, and of them what the exact curve of the same requests says.
 
-    `predicted_rate` and `slack` are 0 to 1; None where nothing was predicted, or no interval is known.
+    `predicted_rate` and `slack` are 0 to 1; None where nothing was predicted, or no interval is known. `gain` is the share of
+    these pages that it hit and the chosen size, a smaller one, would not have hit; None where it is no larger than that.
     """
 
     pages: int
@@ -63,6 +64,7 @@ class LiveStep:
     slack: float | None
     verdict: Verdict
     reason: str
+    gain: float | None = None
 
     @property
     def rate(self) -> float:

@@ -162,6 +162,7 @@ def climb_live(
                 continue
             trial, live, gain = result.trial, result.live, result.gain
             journal.append("done", pages=pages, trial=asdict(trial), live=asdict(live), gain=gain)
+        live = replace(live, gain=gain if pages > chosen else None)
         step = step_of(live, trial, assume(pages), resumed=resumed)
         steps.append(step)
         found.append(live)

@@ -48,9 +48,10 @@ def costs_of(
         return None, "whose prefill is modelled is not named (run.compute.model)"
     if model != geometry:
         return None, f"the prefill is that of {model.name}, the pages are those of {geometry.name}"
-    restored = [trial for trial in trials if trial.host_pages and trial.restore_s_per_token is not None]
+    pools = [trial for trial in trials if trial.host_pages]
+    restored = [trial for trial in pools if trial.restore_s_per_token is not None]
     if not restored:
-        return None, "no step restored anything"
+        return None, "no step restored anything" if pools else "no step made a pool"
     if traffic.span_s <= 0:
         return None, "the trace spans no time, so its tokens an hour are not known"
     trial = restored[-1]

@@ -1,8 +1,8 @@
 """Which pool sizes are tried on real pools, and when the trying is over. Pure.
 
 From small to large: below, at and above the chosen size. A size is confirmed when the one above, twice as large, hits
-less than a point more, or its net gain is no larger where costs decide; never because one step gained little: the curves
-are S-shaped. A size that was not tried is not confirmed.
+less than a point more, or its net gain is no larger where costs decide and its own step measured a gain; never because one
+step gained little: the curves are S-shaped. A size that was not tried is not confirmed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ class Ended(str, Enum):
     NET_CONFIRMED = "net gain confirmed"
     NOT_CONFIRMED = "steps done, plateau not confirmed"
     NO_ROOM = "not confirmed: no room above"
+    NO_GAIN = "not confirmed: its step measured no net gain"
+    """Costs chose the size, and the replay through a pool of it waited longer than its restores saved."""
     NO_STEPS = "nothing to try"
     TIME = "time budget"
     FAILED = "a step failed"
@@ -28,7 +30,7 @@ class Ended(str, Enum):
     """Its hits, its copies, or the memory it got."""
 
 
-DONE = (Ended.CONFIRMED, Ended.NET_CONFIRMED, Ended.NOT_CONFIRMED, Ended.NO_ROOM)
+DONE = (Ended.CONFIRMED, Ended.NET_CONFIRMED, Ended.NOT_CONFIRMED, Ended.NO_ROOM, Ended.NO_GAIN)
 """All steps were made and came out as predicted."""
 
 

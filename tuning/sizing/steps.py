@@ -72,6 +72,16 @@ class Climbed:
             not pool.restored_pages and not pool.failures and pool.net_gain_s <= 0 for pool in pools
         )
 
+    @property
+    def all_lost_time(self) -> bool:
+        """Whether there are pools and each cost as much time as it saved, or more. Pure."""
+        pools = [step.trial for step in self.steps if step.pages and step.trial is not None]
+        return bool(pools) and all(pool.net_gain_s <= 0 for pool in pools)
+
+    def trial_at(self, pages: int) -> Trial | None:
+        """Return the trial of a size, None where none was made. Pure."""
+        return next((step.trial for step in self.steps if step.pages == pages), None)
+
 
 def climb(
     sizes: Sequence[int],

@@ -12,7 +12,7 @@ from made_trials import made_trial
 from hicachectl.runtime.cost import CostModel, LinearCost, RecomputeCost
 from hicachectl.runtime.geometry import preset
 from hicachectl.tuning.sizing.economics import Costs
-from hicachectl.tuning.sizing.given_costs import GivenCosts, with_given
+from hicachectl.tuning.sizing.given_costs import GivenCosts, refuted, with_given
 from hicachectl.tuning.sizing.measured_costs import Traffic
 from hicachectl.tuning.sizing.pool_costs import pool_costs
 
@@ -84,3 +84,13 @@ def test_the_prefill_must_be_that_of_the_pages_and_the_trace_must_span_time() ->
     assert with_given(given, None, "why", base(model=None), TRAFFIC, A_POOL) == (None, "why")
     assert with_given(given, None, "why", base(model=preset("mla-78", 64)), TRAFFIC, A_POOL) == (None, "why")
     assert with_given(given, None, "why", base(), replace(TRAFFIC, span_s=0.0), A_POOL) == (None, "why")
+
+
+def test_a_given_restore_is_refuted_by_those_of_the_steps_alone_that_do_not_pay() -> None:
+    given, dear = GivenCosts(HOST, LinearCost(0.1, 1e-9), 0.25), replace(MEASURED, restore_s=4e-5, source="the step")
+    left, measured = refuted(given, dear)
+    assert left == replace(given, host_read=None)
+    assert measured == replace(dear, source="the step, where every pool lost time, not by --costs")
+    for restores in (MEASURED, None):
+        assert refuted(given, restores) == (given, restores)
+    assert refuted(left, dear) == (left, dear)

@@ -66,7 +66,7 @@ def test_storage_costs_what_the_last_step_that_read_from_it_waited() -> None:
     [
         ((made_trial(100),), replace(BASE, compute=ComputeSource(None, None)), TRAFFIC, "not named"),
         ((made_trial(100),), replace(BASE, compute=ComputeSource(preset("qwen3-8b", 512), "x")), TRAFFIC, "qwen3-8b"),
-        ((made_trial(0),), BASE, TRAFFIC, "no step restored anything"),
+        ((made_trial(0),), BASE, TRAFFIC, "no step made a pool"),
         ((made_trial(100),), BASE, replace(TRAFFIC, span_s=0.0), "spans no time"),
     ],
 )
