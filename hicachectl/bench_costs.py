@@ -33,7 +33,7 @@ def line_cost(transfers: Sequence[tuple[int, float]]) -> tuple[LineCost | None, 
         return None, (
             f"the line through the medians of {len(sizes)} sizes says {format_seconds(found.seconds(worst.n_tokens))} for {worst.n_tokens} B, "
             f"the median of which is {format_seconds(worst.seconds)}: {100 * _off(found, worst):.0f} % off, "
-            f"{100 * NOISY_SPREAD:.0f} % is the most that counts as an answer"
+            f"{100 * NOISY_SPREAD:.0f} % is the most that a line may miss: measure sizes nearer to each other"
         )
     return LineCost(found.a_s, found.b_s, len(transfers), sizes[0], sizes[-1]), None
 

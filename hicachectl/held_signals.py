@@ -81,7 +81,7 @@ def run_in_finalizer(act: Callable[[], object]) -> None:
     What a handler raises inside a finalizer is printed and lost, and the rest of the finalizer with it. So they are held back, and
     sent again, each kind once, by a thread that has seen the main thread leave: within milliseconds. A signal that no Python function
     handles is left alone. Outside the main thread, where no handler runs, it is `act` and nothing more. In the microseconds in which
-    handlers are exchanged a signal is printed and lost as ever; the handlers are the old ones afterwards.
+    handlers are exchanged a signal is printed and lost as ever; afterwards the old handlers are there, or one that hands on to them.
     """
     if threading.current_thread() is not threading.main_thread():
         act()
@@ -89,24 +89,36 @@ def run_in_finalizer(act: Callable[[], object]) -> None:
     held: list[int] = []
     before: dict[int, Any] = {}
     sender: threading.Thread | None = None
+    is_over = False
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        if not is_over:
+            held.append(number)
+            return
+        signal.signal(number, before[number])  # it was not put back: a signal of another kind came in between
+        before[number](number, frame)
+
     try:
         for one in _SIGNALS:
             if callable(was := signal.getsignal(one)):
                 before[one] = was
-                signal.signal(one, lambda number, _frame: held.append(number))
+                signal.signal(one, hold)
         act()
     finally:
-        if held:  # while they are held: a signal that comes while the thread starts is sent too
-            sender = _sender(held)
         try:
-            _put_back(before)
+            if held:  # while they are held: a signal that comes while the thread starts is sent too
+                sender = _sender(held)
         finally:
-            if held and sender is None:
-                _sender(held)
+            is_over = True
+            try:
+                _put_back(before)
+            finally:
+                if held and sender is None:
+                    _sender(held)
 
 
 def _put_back(handlers: dict[int, Any]) -> None:
-    """Set these handlers, all of them, also when one that is set already raises in between; that is raised at the end."""
+    """Set these handlers, also when one that is set already raises in between; that is raised at the end."""
     error: BaseException | None = None
     for number, was in reversed(handlers.items()):
         while signal.getsignal(number) is not was:

@@ -44,6 +44,7 @@ def live_data(run: LiveSizing) -> tuple[dict[str, Any], dict[str, Fact]]:
                 "predicted_hit_rate": step.predicted_rate,
                 "slack": step.slack,
                 "gain": step.gain,
+                "gain_over_pages": step.gain_over,
                 "verdict": step.verdict.value,
                 "reason": step.reason,
             }
@@ -52,7 +53,8 @@ def live_data(run: LiveSizing) -> tuple[dict[str, Any], dict[str, Fact]]:
             if value is None:
                 facts[f"/live/steps/{index}/{name}"] = Fact(reason=step.reason)
         if step.gain is None:
-            facts[f"/live/steps/{index}/gain"] = Fact(reason="no larger than the chosen size")
+            for name in ("gain", "gain_over_pages"):
+                facts[f"/live/steps/{index}/{name}"] = Fact(reason="no larger than the size chosen when it was made")
     if run.drift is None:
         facts["/live/drift"] = Fact(reason="no step said that the traffic drifted")
     events = window["reads"] == "kv-events"

@@ -43,7 +43,7 @@ def asked_of(run: Sizing, prediction: Prediction) -> dict[str, Any]:
         "rule": choice.rule.value, "reason": choice.reason, "concurrency": run.concurrency, "exclusive": run.exclusive,
         "storage_pages": run.storage_pages, "steps_text": run.steps_text, "max_bytes": run.max_bytes, "ranks": run.ranks,
         "shared": run.shared, "session_gap_s": settings.session_gap_s, "compute": settings.compute.model_dump(mode="json"),
-        "costs": asdict(sizing_costs(run.bench_results)), "window_sha256": prediction.window_sha256,
+        "costs": {key: value for key, value in asdict(sizing_costs(run.bench_results)).items() if key != "why_no_host_read"}, "window_sha256": prediction.window_sha256,
         "storage_folder": None if run.storage_folder is None else str(run.storage_folder),
         "settings": {key: value for key, value in settings.model_dump(mode="json").items() if key not in _SAID_OTHERWISE},
     }  # fmt: skip

@@ -71,7 +71,7 @@ def write_config(path: Path, text: str, *, there: str | None, force: bool) -> No
     if not force and _digest_there(path) != there:
         raise UsageError(
             "the configuration changed while the sizing ran", where=str(path), why="what is there now would be lost",
-            hint="--resume with the same options and --write FILE writes the size found to another file",
+            hint="put it elsewhere, then --resume with the same options and --write FILE writes the size found to another file",
         )  # fmt: skip
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

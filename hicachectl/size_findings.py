@@ -133,13 +133,16 @@ def _about_choice(
 
 def _live_gain(chosen: int, live: Sequence[LiveStep]) -> str:
     """Say what the chosen size would have hit of the requests that a larger pool served; nothing without live steps. Pure."""
-    gains = [(step.gain, step) for step in live if step.gain is not None]
+    gains = [(step.gain, step) for step in live if step.gain is not None and step.gain_over == chosen]
     if not gains:
         return ""
+    from hicachectl.tuning.sizing.live_judge import Replayed
+
     gain, step = max(gains, key=lambda one: one[0])
+    other = "; each step served other requests" if step.replayed is Replayed.NEW else ", saved requests all"
     return (
         f" (of the requests that the pool of {step.pages} pages served, {chosen} pages would have hit {100 * (step.rate - gain):.2f} %, "
-        f"it hit {100 * step.rate:.2f} %: {100 * gain:.2f} points more; each step served other requests)"
+        f"it hit {100 * step.rate:.2f} %: {100 * gain:.2f} points more{other})"
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from hicachectl import held_signals as module
 from hicachectl.held_signals import held_signals, let_signals_come, run_in_finalizer
 from hicachectl.interrupt import Terminated, first_interrupt_asks, terminable
 
@@ -203,6 +204,29 @@ def test_a_signal_while_the_handlers_are_put_back_leaves_none_held(monkeypatch: 
         monkeypatch.setattr(signal, "signal", set_handler)
     finally:
         set_handler(signal.SIGTERM, before)
+
+
+def test_a_finalizer_that_cannot_start_a_thread_leaves_no_signal_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with pytest.raises(RuntimeError, match="can't start"):
+        run_in_finalizer(lambda: signal.raise_signal(signal.SIGINT))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_handler_that_was_not_put_back_hands_on_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_put_back(handlers: dict[int, Any]) -> None:
+        raise Terminated
+
+    monkeypatch.setattr(module, "_put_back", none_put_back)
+    with raising(Terminated):
+        run_in_finalizer(lambda: None)
+    assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    with raising(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_finalizer_outside_the_main_thread_is_what_it_does() -> None:

@@ -98,8 +98,8 @@ def break_even(
     """Compare two fitted curves. Pure.
 
     The draws are refits of each (`fits.resampled`), [draw, coefficient]; without them, or with one row, there is no interval.
-    A restore moves whole pages, so a crossing within the first page is ALWAYS, where the interval of the refits lies there too; else it
-    is FROM that page, or from where the interval begins.
+    A restore moves whole pages, so a crossing within the first page is ALWAYS, where the interval of the refits lies there too or there
+    is none; else it is FROM that page, or from where the interval begins.
     """
     at = crossing(restore.a_s, restore.b_s, recompute.b_s, recompute.c_s)
     low_high, why = _interval(restore_draws, compute_draws)

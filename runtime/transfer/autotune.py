@@ -108,11 +108,11 @@ def choose(measured: Sequence[Measured]) -> Choice:
             why="; ".join(f"{one.candidate}: {one.refused}" for one in measured),
             hint="name one with run.backend to see its error",
         )
-    quiet: Sequence[Measured] = [one for one in ran if (one.slowdown or 1.0) <= _MOST_SLOWDOWN]
+    known = _known(ran)
+    quiet = [one for one in known if (one.slowdown or 1.0) <= _MOST_SLOWDOWN]
     if not quiet:
-        best = min(_known(ran), key=lambda one: one.slowdown or 1.0)
+        best = min(known, key=lambda one: one.slowdown or 1.0)
         return Choice(best.candidate, f"slows compute least: {_told(best)}", tuple(measured))
-    quiet = _known(quiet)
     fastest = max(one.bytes_per_s for one in quiet)
     best = next(one for one in quiet if one.bytes_per_s >= fastest * (1 - _EQUAL))
     others = ", ".join(_told(one) for one in ran if one is not best)

@@ -65,6 +65,8 @@ class LiveStep:
     verdict: Verdict
     reason: str
     gain: float | None = None
+    gain_over: int | None = None
+    """The chosen size, in pages, that `gain` is over."""
 
     @property
     def rate(self) -> float:

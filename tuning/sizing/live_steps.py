@@ -144,7 +144,8 @@ def climb_live(
         if recorded is not None:
             trial = trial_of(recorded["trial"])
             live = from_record(LiveStep, recorded["live"])
-            gain = float(recorded["gain"])
+            # Made for another choice, these requests say nothing of this one: plain rates are compared.
+            gain = float(recorded["gain"]) if recorded.get("chosen") == chosen else live.rate - (at_chosen or 0.0)
         else:
             if time_budget_s is None:
                 share = Share(max(_LEAST_S, window_s / len(sizes)), most_requests, after_warming=True)
@@ -161,8 +162,9 @@ def climb_live(
                 tell(steps[-1])
                 continue
             trial, live, gain = result.trial, result.live, result.gain
-            journal.append("done", pages=pages, trial=asdict(trial), live=asdict(live), gain=gain)
-        live = replace(live, gain=gain if pages > chosen else None)
+            journal.append("done", pages=pages, trial=asdict(trial), live=asdict(live), gain=gain, chosen=chosen)
+        is_compared = pages > chosen and (recorded is None or recorded.get("chosen") == chosen)
+        live = replace(live, gain=gain if is_compared else None, gain_over=chosen if is_compared else None)
         step = step_of(live, trial, assume(pages), resumed=resumed)
         steps.append(step)
         found.append(live)

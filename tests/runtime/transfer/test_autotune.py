@@ -38,6 +38,7 @@ def test_a_slowdown_known_from_below_is_no_answer_unless_the_rate_is_twice_that_
     assert choose([measured(STRIDED, 50, 50, 1.0), below]).candidate == STRIDED
     assert choose([measured(STRIDED, 20, 20, 1.0), below]).candidate == UVA
     assert "compute 1.03x or more" in choose([below]).reason
+    assert choose([measured(STRIDED, 50, 50, 1.06), below]).candidate == STRIDED
     loud = replace(measured(UVA, 60, 60, 1.06), outlasted=False)
     assert choose([measured(STRIDED, 50, 50, 1.07), loud]).candidate == STRIDED
 
