@@ -160,6 +160,20 @@ def test_a_command_with_a_storage_tier_tells_of_a_storage_read_from_the_page_cac
     assert bool(told) == is_told  # of the page cache, or of another file system where that of tests is in memory
 
 
+def test_a_sizing_goes_on_with_the_same_file_of_costs_under_another_spelling() -> None:
+    write_trace(Path("t.jsonl"), conversations(20, 4))
+    costs = written(
+        "l3.json", "store", STORED, **pages_of("store", "tiny-4k"), **measured_in("store", HERE, warm=False)
+    )
+    words = (
+        "tune", "size", "--trace", "t.jsonl", "--geometry", "tiny-4k", "--page-tokens", "512", "--device", "cpu", "--no-waterfall",
+        "--state-dir", "state", "--time-budget", "0",
+    )  # fmt: skip
+    assert call(*words, "--costs", costs).code == 9
+    again = call(*words, "--costs", f"./{costs}", "--resume")
+    assert again.code == 9, again.err
+
+
 def test_a_sizing_ends_with_the_costs_it_began_with_whatever_becomes_of_their_files(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
