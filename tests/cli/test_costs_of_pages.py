@@ -162,9 +162,10 @@ def test_a_command_with_a_storage_tier_tells_of_a_storage_read_from_the_page_cac
 
 def test_a_sizing_goes_on_with_the_same_file_of_costs_under_another_spelling() -> None:
     write_trace(Path("t.jsonl"), conversations(20, 4))
-    costs = written(
-        "l3.json", "store", STORED, **pages_of("store", "tiny-4k"), **measured_in("store", HERE, warm=False)
-    )
+    facts = bench_document("model", STORED)["data"]["facts"] | {
+        "/costs/host_read": {"reason": "its lengths gave no answer"}
+    }
+    costs = written("l3.json", "model", STORED, **TINY, facts=facts)
     words = (
         "tune", "size", "--trace", "t.jsonl", "--geometry", "tiny-4k", "--page-tokens", "512", "--device", "cpu", "--no-waterfall",
         "--state-dir", "state", "--time-budget", "0",
