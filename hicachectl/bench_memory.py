@@ -36,16 +36,16 @@ def memory_data(report: MappingReport | None) -> dict[str, Any] | None:
 
 
 def memory_words(memory: dict[str, Any]) -> str:
-    """Say it in one line.
+    """Say it in one line; a share short of all is never rounded up to it. Pure.
 
-    >>> memory_words({"kind": "memfd", "placement": "local 0", "huge_share": 1.0, "registered_with": None, "reasons": []})
-    'memfd, local 0, 100.0 % in huge pages, not registered'
+    >>> memory_words({"kind": "memfd", "placement": "local 0", "huge_share": 0.9999, "registered_with": None, "reasons": []})
+    'memfd, local 0, 99 % in huge pages, not registered'
     """
     share, driver = memory["huge_share"], memory["registered_with"]
     words = [
         memory["kind"],
-        memory["placement"] or "no placement asked for",
-        "huge pages not told" if share is None else f"{100 * share:.1f} % in huge pages",
+        memory["placement"] or "no placement",
+        "huge pages not told" if share is None else f"{int(100 * share)} % in huge pages",
         "not registered" if driver is None else f"registered by {driver}",
     ]
     return "; ".join([", ".join(words), *memory["reasons"]])

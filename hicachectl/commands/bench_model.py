@@ -95,7 +95,7 @@ def model(
     folder, why = (None, "") if path == "none" else bench_folder(path, run)
     for said in () if folder is None else clear_left(folder):
         cli.note(said)
-    _require_room(kv, n_pages[-1], folder, on, asked_tokens[-1] if prefill == "synthetic" else 0)
+    _require_room(kv, n_pages[-1], memory, folder, on, asked_tokens[-1] if prefill == "synthetic" else 0)
     if folder is not None:
         note_made_folder(cli, folder)
     deadline_s = None if time_budget is None else monotonic() + time_budget
@@ -190,14 +190,19 @@ def _demo(kv: KVGeometry, prefill: str, run: RunConfig) -> str | None:
     return two_models(kv, run.compute.model if prefill == "configured" else kv.name)
 
 
-def _require_room(kv: KVGeometry, n_pages: int, folder: Path | None, on: ProbeDevice, stack_tokens: int) -> None:
+def _require_room(
+    kv: KVGeometry, n_pages: int, memory: MappingSpec, folder: Path | None, on: ProbeDevice, stack_tokens: int
+) -> None:
     """Raise CapacityError, with every term, for memory or disk that is not there."""
     from hicachectl.disk_room import require_disk_room
     from hicachectl.memory_room import host_memory
     from hicachectl.runtime.memory.budget import Ask, ledger
     from hicachectl.runtime.probes.store_rows import space_terms
 
-    asks = [Ask("host pool", n_pages * kv.page_bytes)]
+    is_plain = (
+        memory.kind.value != "hugetlb"
+    )  # that pool is of pages set apart, and refused with their arithmetic where it is made
+    asks = [Ask("host pool", n_pages * kv.page_bytes)] if is_plain else []
     if not on.is_accelerator:
         asks.append(Ask("device pool", n_pages * kv.page_bytes))
     if stack_tokens and not on.is_accelerator:

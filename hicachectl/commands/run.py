@@ -136,7 +136,7 @@ def command(
         _replay(cli, effective, ready, typed, again)
 
 
-def _command_line(profile: str | None, config: str | Path | None, flags: Mapping[str, str | None]) -> str:
+def _command_line(profile: str | None, config: Path | None, flags: Mapping[str, str | None]) -> str:
     """Return the line with these flags, by the keys they set, quoted for a shell."""
     from hicachectl.config_keys import key_named
 

@@ -112,10 +112,9 @@ def break_even(
         far = _outside(restore, recompute, known) if beyond else None
         word = f"the first page of {page_tokens} tokens is cheaper to restore already"
         low, high = low_high
-        if why == _NO_REFITS:
-            return BreakEven(Verdict.ALWAYS, 0, None, None, beyond, _joined(word, far, why))
-        if high is not None and high <= page_tokens:
-            return BreakEven(Verdict.ALWAYS, 0, 0, 0, beyond, _joined(word, far, why))
+        if why == _NO_REFITS or (high is not None and high <= page_tokens):
+            end = None if high is None else 0
+            return BreakEven(Verdict.ALWAYS, 0, end, end, beyond, _joined(word, far, why))
         return BreakEven(
             Verdict.FROM,
             max(page_tokens, low or 0),

@@ -38,7 +38,7 @@ _EQUAL = 0.02
 _MOST_BYTES = 512 << 20
 _ROUNDS = 3
 _MOST_BESIDE = 64
-"""Transfers at most that follow each other beside the products, so that even small ones outlast them."""
+"""Transfers at most that follow each other beside the products, so that smaller ones outlast them too; `outlasted` says whether."""
 _WAIT_S = 60.0
 
 

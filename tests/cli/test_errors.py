@@ -23,6 +23,12 @@ from hicachectl.render.error import error_lines
 
 ROOT = Path(__file__).parents[2]
 
+ON_A_DEVICE = [
+    ("run", "--limit", "1"), ("run", "--limit", "1", "--check"), ("tune", "size", "--synthetic", "one-shot", "--steps", "none"),
+    ("bench", "pool"), ("bench", "copy"), ("bench", "link"), ("bench", "model", "--geometry", "tiny-4k"),
+]  # fmt: skip
+"""A line of every command that takes --device."""
+
 
 @pytest.mark.parametrize("how", sorted(ENDINGS))
 def test_an_error_says_what_why_if_known_next_and_its_code(how: str) -> None:
@@ -59,14 +65,7 @@ def test_a_device_that_cannot_be_used_here_is_refused_with_the_reason_in_the_pre
     assert "torch can use cpu" in ran.err
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        ("run", "--limit", "1"), ("run", "--limit", "1", "--check"), ("tune", "size", "--synthetic", "one-shot", "--steps", "none"),
-        ("bench", "pool"), ("bench", "copy"), ("bench", "link"), ("bench", "model", "--geometry", "tiny-4k"),
-    ],
-    ids=" ".join,
-)  # fmt: skip
+@pytest.mark.parametrize("line", ON_A_DEVICE, ids=" ".join)
 def test_a_torch_without_cuda_is_told_the_same_way_by_every_command(line: tuple[str, ...]) -> None:
     import torch
 
@@ -130,14 +129,7 @@ def test_a_misspelt_device_names_the_nearest() -> None:
     assert "did you mean" not in call("run", "--device", "musa").err
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        ("run", "--limit", "1"), ("run", "--limit", "1", "--check"), ("tune", "size", "--synthetic", "one-shot", "--steps", "none"),
-        ("bench", "pool"), ("bench", "copy"), ("bench", "link"), ("bench", "model", "--geometry", "tiny-4k"),
-    ],
-    ids=" ".join,
-)  # fmt: skip
+@pytest.mark.parametrize("line", ON_A_DEVICE, ids=" ".join)
 @pytest.mark.parametrize("index", [0, 3])
 def test_auto_takes_no_index_and_the_accelerator_of_that_index_is_named(line: tuple[str, ...], index: int) -> None:
     ran = call(*line, "--device", f"auto:{index}")
