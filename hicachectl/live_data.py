@@ -54,7 +54,9 @@ def live_data(run: LiveSizing) -> tuple[dict[str, Any], dict[str, Fact]]:
                 facts[f"/live/steps/{index}/{name}"] = Fact(reason=step.reason)
         if step.gain is None:
             for name in ("gain", "gain_over_pages"):
-                facts[f"/live/steps/{index}/{name}"] = Fact(reason="no larger than the size chosen when it was made")
+                facts[f"/live/steps/{index}/{name}"] = Fact(
+                    reason="not compared: no larger than the size chosen then, or another was chosen since"
+                )
     if run.drift is None:
         facts["/live/drift"] = Fact(reason="no step said that the traffic drifted")
     events = window["reads"] == "kv-events"

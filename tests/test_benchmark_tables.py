@@ -14,6 +14,8 @@ from types import ModuleType
 
 import pytest
 
+from hicachectl.bench_data import LEAST_SAMPLES
+
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 RESULTS = BENCHMARKS / "results"
 FILES = sorted(RESULTS.glob("bench_*.json"))
@@ -81,6 +83,10 @@ def test_the_line_that_repeats_a_result_stands_on_the_page_and_parses(name: str)
     ).stdout
     known = set(re.findall(r"--[a-z-]+", told))
     assert {word for word in words if word.startswith("--")} <= known
+
+
+def test_few_samples_are_as_few_as_bench_has_it() -> None:
+    assert tables().LEAST_SAMPLES == LEAST_SAMPLES
 
 
 def test_a_result_that_says_how_it_was_made_is_taken_at_its_word_and_few_samples_are_told(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@
     {"kind": "end", "ended": "plateau confirmed"}
     {"kind": "stage", "name": "copy backend", "trial": {...}}   a replay beside the steps
     {"kind": "storage", "folder": "/disk/hicachectl-5d1e07ab93c2f418-l3", "marker": "..."}   before that folder is made
-    {"kind": "config", "path": "/x/hicache.yaml", "sha256": "..."}   after that file was written
+    {"kind": "config", "path": "/x/hicache.yaml", "sha256": "..."}   before that file is written
 
 and in each `"seal": "..."` at its end (`journal_lines`): a line that was edited is refused, not taken for a measurement.
 Pools are memory of the process alone, so a killed run leaves this folder and, of steps on a storage tier, the folder
