@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 __all__ = [
+    "LOOKS",
     "MADV_DONTFORK",
     "MADV_HUGEPAGE",
     "MADV_NOHUGEPAGE",
@@ -40,6 +41,11 @@ MADV_NOHUGEPAGE = 15
 MADV_POPULATE_WRITE = 23
 """Linux 5.14 and newer; older kernels answer EINVAL. Python 3.11 has no name for it."""
 MPOL_BIND = 2
+
+LOOKS = 3
+"""How often to look at memory that smaps or move_pages has not all of. Linux 6.1 leaves out huge pages of private memory that
+automatic NUMA balancing has marked for sampling; a fault brings them back (MADV_POPULATE_WRITE does, changing nothing), and the
+next mark is a second away. docs/facts.md#hidden-pages."""
 
 _GENERIC = {"mbind": 235, "get_mempolicy": 236, "move_pages": 239}
 _NUMBERS = {

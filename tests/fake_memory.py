@@ -20,7 +20,8 @@ DISK = (8, 1)
 class FakeKernel:
     """Plays the calls of a host with two nodes and a huge page of 2 MiB.
 
-    `refuse` is asked before each call, by its name, and may raise. `huge` says whether advised memory gets huge pages.
+    `refuse` is asked before each call, by its name, and may raise. `huge` says whether advised memory gets huge pages. `hidden` is
+    how many looks find none of them, as on Linux 6.1 while NUMA balancing samples them; a look is smaps and then move_pages.
     """
 
     def __init__(self, refuse: Callable[[str], None] = lambda call: None, *, huge: bool = True) -> None:
@@ -32,6 +33,7 @@ class FakeKernel:
         self.populated: dict[int, int] = {}
         self.policies: dict[int, tuple[int, tuple[int, ...]]] = {}
         self.advised: set[int] = set()
+        self.hidden = 0
         self.fds: set[int] = set()
         self.names: set[str] = set()
         self.free = 1 << 40
@@ -92,6 +94,9 @@ class FakeKernel:
 
     def nodes_of(self, addresses: Sequence[int]) -> list[int]:
         self._called("nodes_of")
+        if self.hidden > 0:
+            self.hidden -= 1
+            return [-errno.EFAULT] * len(addresses)
         nodes = next((nodes for _, nodes in self.policies.values()), (0,))
         return [nodes[i % len(nodes)] for i in range(len(addresses))]
 
@@ -155,7 +160,7 @@ class FakeKernel:
             self.populated[at] = min(self.placed[at], self.populated[at] + n_bytes)
 
     def _smaps(self, at: int, n_bytes: int) -> str:
-        rss = self.populated[at]
+        rss = 0 if self.hidden > 0 else self.populated[at]
         huge = rss if self.huge and at in self.advised else 0
         return (
             f"{at:x}-{at + n_bytes:x} rw-p 00000000 00:00 0 \nSize: {n_bytes >> 10} kB\nRss: {rss >> 10} kB\n"

@@ -26,7 +26,7 @@ from hicachectl.runtime.memory.small_pages import no_huge_reason, tail_reason
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.memory.steps import Step, StepState
 from hicachectl.runtime.memory.syscalls import MemoryCalls
-from hicachectl.runtime.memory.verify_pages import read_resident, sample_nodes, uneven
+from hicachectl.runtime.memory.verify_pages import look_at_pages, uneven
 from hicachectl.units import format_bytes
 
 __all__ = [
@@ -162,8 +162,7 @@ def populate_step(calls: MemoryCalls, got: Obtained, spec: MappingSpec) -> Step:
 
 def verify_step(calls: MemoryCalls, got: Obtained, spec: MappingSpec, *, advised: bool = True) -> Seen:
     """Look at the pages: how many are there, how many in huge pages, on which nodes. `advised`: the kernel took the advice."""
-    found = read_resident(calls, spec.kind, got.range.address, got.mapped_bytes)
-    sample = sample_nodes(calls, got.range.address, got.mapped_bytes)
+    found, sample = look_at_pages(calls, spec.kind, got.range.address, got.mapped_bytes)
     short: list[str] = []
     tail: str | None = None
     if isinstance(found, str):
@@ -174,7 +173,7 @@ def verify_step(calls: MemoryCalls, got: Obtained, spec: MappingSpec, *, advised
         words = f"{_percent(share)} in huge pages, {format_bytes(found.resident_bytes)} in memory"
         if found.resident_bytes < got.mapped_bytes:
             short.append(f"{format_bytes(found.resident_bytes)} of {format_bytes(got.mapped_bytes)} are in memory")
-        if spec.huge and (share or 0.0) < _ENOUGH_HUGE:
+        if spec.huge and share is not None and share < _ENOUGH_HUGE:
             tail = tail_reason(got.mapped_bytes, got.huge_bytes, huge)
             if tail is None:
                 why_small = no_huge_reason(calls, spec.kind, spec.path, got.huge_bytes, advised=advised)

@@ -42,7 +42,8 @@ _GOLDEN = 0.6180339887498949
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where sampled pages of a range lie: node -> pages, pages not touched yet, and the reason when it could not be asked."""
+    """Where sampled pages of a range lie: node -> pages, pages not touched yet or hidden (docs/facts.md#hidden-pages), and the reason
+    when it could not be asked."""
 
     by_node: dict[int, int]
     untouched: int

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hicachectl.linux_calls import why
+from hicachectl.linux_calls import LOOKS, MADV_POPULATE_WRITE, why
 from hicachectl.runtime.memory.kinds import Kind
 from hicachectl.runtime.memory.numa import sampled_addresses
 from hicachectl.runtime.memory.syscalls import MemoryCalls
 
-__all__ = ["PageSample", "ResidentPages", "read_resident", "resident_of", "sample_nodes", "uneven"]
+__all__ = ["PageSample", "ResidentPages", "look_at_pages", "read_resident", "resident_of", "sample_nodes", "uneven"]
 
 _HEAD = re.compile(r"([0-9a-f]+)-([0-9a-f]+) [r-][w-][x-][ps] ", re.ASCII)
 _FIELD = re.compile(r"(\w+):\s+(\d{1,18}) kB", re.ASCII)
@@ -25,10 +25,11 @@ _FIELD = re.compile(r"(\w+):\s+(\d{1,18}) kB", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ResidentPages:
-    """Bytes of a mapping in memory, and bytes of those in huge pages."""
+    """Bytes of a mapping in memory, bytes of those in huge pages, and bytes swapped out."""
 
     resident_bytes: int
     huge_bytes: int
+    swapped_bytes: int = 0
 
     @property
     def share(self) -> float | None:
@@ -38,11 +39,36 @@ class ResidentPages:
 
 @dataclass(frozen=True, slots=True)
 class PageSample:
-    """Sampled pages by node, how many were not there, and why nothing could be asked."""
+    """Sampled pages by node, how many were not there, why nothing could be asked, and how many of the absent are hidden (EFAULT)."""
 
     by_node: dict[int, int] = field(default_factory=dict)
     absent: int = 0
     reason: str | None = None
+    hidden: int = 0
+
+
+def look_at_pages(
+    calls: MemoryCalls, kind: Kind, address: int, mapped_bytes: int
+) -> tuple[ResidentPages | str, PageSample]:
+    """Return what smaps and a sample say of a mapping that is populated, or why it cannot be said.
+
+    Huge pages of private memory that are neither in memory nor swapped out are hidden (docs/facts.md#hidden-pages): they are
+    faulted in and looked at again, which changes nothing of them. Where the kernel refuses that, the look stays as it is.
+    """
+    for left in reversed(range(LOOKS)):
+        found = read_resident(calls, kind, address, mapped_bytes)
+        sample = sample_nodes(calls, address, mapped_bytes)
+        if not left or kind is not Kind.ANONYMOUS or not (_hides(found, mapped_bytes) or sample.hidden):
+            break
+        try:
+            calls.advise(address, mapped_bytes, MADV_POPULATE_WRITE)
+        except OSError:
+            break
+    return found, sample
+
+
+def _hides(found: ResidentPages | str, mapped_bytes: int) -> bool:
+    return not isinstance(found, str) and not found.swapped_bytes and found.resident_bytes < mapped_bytes
 
 
 def read_resident(calls: MemoryCalls, kind: Kind, address: int, mapped_bytes: int) -> ResidentPages | str:
@@ -60,7 +86,7 @@ def resident_of(text: str, address: int, mapped_bytes: int, kind: Kind) -> Resid
 
     Rss does not count hugetlb pages: there, both sums are those of the hugetlb fields.
     """
-    resident = huge = 0
+    resident = huge = swapped = 0
     seen = inside = False
     for line in text.splitlines():
         head = _HEAD.match(line)
@@ -73,12 +99,14 @@ def resident_of(text: str, address: int, mapped_bytes: int, kind: Kind) -> Resid
         n_bytes = int(found[2]) << 10
         if found[1] == "Rss" and kind is not Kind.HUGETLB:
             resident += n_bytes
+        elif found[1] == "Swap":
+            swapped += n_bytes
         elif found[1] == kind.smaps_field:
             huge += n_bytes
             seen = True
             if kind is Kind.HUGETLB:
                 resident += n_bytes
-    return ResidentPages(resident, huge) if seen else None
+    return ResidentPages(resident, huge, swapped) if seen else None
 
 
 def sample_nodes(calls: MemoryCalls, address: int, mapped_bytes: int, *, samples: int = 256) -> PageSample:
@@ -92,7 +120,8 @@ def sample_nodes(calls: MemoryCalls, address: int, mapped_bytes: int, *, samples
     absent = sum(n for node, n in counts.items() if node < 0)
     odd = sorted(node for node in counts if node < 0 and node != -errno.ENOENT)
     reason = f"move_pages of one page: {errno.errorcode.get(-odd[0], odd[0])}" if odd else None
-    return PageSample({node: n for node, n in sorted(counts.items()) if node >= 0}, absent, reason)
+    by_node = {node: n for node, n in sorted(counts.items()) if node >= 0}
+    return PageSample(by_node, absent, reason, hidden=counts[-errno.EFAULT])
 
 
 def uneven(by_node: Mapping[int, int], wanted: Mapping[int, float] | None) -> list[str]:

@@ -17,6 +17,7 @@ MIB = 1 << 20
 class FakeCalls:
     """`huge_mib` says how much of a mapping comes in huge pages, by whether it was advised; populating adds `fallbacks` to vmstat.
 
+    `hidden` is how often smaps leaves our mapping out after it was populated, as Linux 6.1 does with pages that NUMA balancing samples.
     `refuse` maps a method's name (advise-huge and populate for the two advices) to the errno it answers. `lies_on` says where
     a page lies that was bound to a node.
     """
@@ -24,6 +25,7 @@ class FakeCalls:
     root: Path
     huge_mib: Callable[[bool], int] = lambda advised: 64 if advised else 0
     resident_mib: int = 64
+    hidden: int = 0
     fallbacks: int = 0
     refuse: dict[str, int] = field(default_factory=dict)
     lies_on: Callable[[int], int] = lambda node: node
@@ -114,9 +116,13 @@ class FakeCalls:
         """Write what the kernel would show: huge neighbours on both sides that are not ours, and ours."""
         ours, other = self._fields
         huge = {ours: self.huge_mib(self._advised) * MIB >> 10, other: 0}
+        resident = self.resident_mib << 10
+        if self.hidden > 0:
+            self.hidden -= 1
+            huge, resident = {ours: 0, other: 0}, 0
         entries = [
             _entry(address - n_bytes, address - 4096, n_bytes >> 10, {ours: n_bytes >> 10, other: 0}),
-            _entry(address, address + n_bytes, self.resident_mib << 10, huge),
+            _entry(address, address + n_bytes, resident, huge),
             _entry(address + n_bytes + 4096, address + 2 * n_bytes, n_bytes >> 10, {ours: n_bytes >> 10, other: 0}),
         ]
         (self.root / "proc/self").mkdir(parents=True, exist_ok=True)

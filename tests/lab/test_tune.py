@@ -225,6 +225,14 @@ def test_memory_bound_to_each_of_eight_nodes_lies_there_by_both_codes(told: Boot
     }
 
 
+def test_huge_pages_are_proven_although_numa_balancing_samples_them(told: Boot) -> None:
+    """Linux 6.1 hides them from smaps meanwhile; a kernel that does not shows all of them all the time."""
+    hidden = told("hygon-8n8x", "memory").seen["hidden"]
+    assert hidden["held"] is True, hidden
+    assert "64 of 64 MiB in huge pages; without advice 0" in hidden["text"]
+    assert 64 << 10 in hidden["shown_kb"][:3], "the advised mapping, looked at up to three times"
+
+
 def test_without_a_free_huge_block_the_setting_stays_and_is_not_called_proven(told: Boot) -> None:
     seen = told("hygon-8n8x", "fragmented")
     assert seen.seen["fragmented"]["n_huge_pages_taken"] > 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from hicachectl.linux_calls import why
+from hicachectl.linux_calls import LOOKS, why
 from hicachectl.tuning.access import read_target
 from hicachectl.tuning.host.cgroup import read_cgroup
 from hicachectl.tuning.host.facts import Fact, known, unknown
@@ -92,21 +92,23 @@ def prove_huge(item: Item, root: HostRoot, calls: Calls) -> Proof:
 def _map(
     item: Item, root: HostRoot, calls: Calls, kind: _Kind, n_bytes: int, huge_bytes: int, *, advise: bool
 ) -> Pages | str:
-    """Map, populate and read back once; a text says why it could not be read."""
+    """Map, populate and read back, again where smaps has not all of it; a text says why it could not be read."""
     with _file(item, root, calls, kind, n_bytes) as fd:
         if fd is not None and kind.name == "tmpfs-huge" and calls.free_bytes(fd) < 2 * n_bytes:
             return f"less than {2 * n_bytes // _MIB} MiB are free on the mount"
         with aligned(calls, n_bytes, huge_bytes, fd) as start:
             if advise:
                 advise_huge(calls, start, n_bytes)
-            populate(calls, start, n_bytes)
-            smaps = root.text("/proc/self/smaps")
-            if smaps.value is None:
-                return f"{smaps.reason} ({smaps.source})"
-            return (
-                smaps_of(smaps.value, start, n_bytes, kind.field)
-                or f"/proc/self/smaps has no {kind.field} of the mapping"
-            )
+            pages: Pages | None = None
+            for _ in range(LOOKS):
+                populate(calls, start, n_bytes)
+                smaps = root.text("/proc/self/smaps")
+                if smaps.value is None:
+                    return f"{smaps.reason} ({smaps.source})"
+                pages = smaps_of(smaps.value, start, n_bytes, kind.field)
+                if pages is None or pages.resident_bytes >= n_bytes:
+                    break  # else hidden, perhaps: docs/facts.md#hidden-pages
+            return pages or f"/proc/self/smaps has no {kind.field} of the mapping"
 
 
 @contextmanager

@@ -215,6 +215,56 @@ def test_pages_that_lie_unevenly_on_the_nodes_of_a_spread_pool_are_told() -> Non
         assert mapping.report.step("verify").reason is None  # type: ignore[union-attr]
 
 
+def brought_back(kernel: FakeKernel) -> int:
+    """How often pages were faulted in after the first look at them."""
+    looks = [at for at, call in enumerate(kernel.calls) if call == "read /proc/self/smaps"]
+    return kernel.calls[looks[0] :].count("populate") if looks else 0
+
+
+def test_huge_pages_hidden_while_they_are_sampled_are_found_by_another_look() -> None:
+    kernel = FakeKernel()
+    kernel.hidden = 2
+    with made(kernel, MappingSpec(n_threads=1)) as mapping:
+        step = mapping.report.step("verify")
+        assert step is not None and step.state is StepState.DONE, step
+        assert mapping.report.resident_bytes == mapping.report.mapped_bytes
+        assert sum(mapping.report.pages_by_node.values()) == 256
+    assert brought_back(kernel) == 2
+
+
+@pytest.mark.parametrize("kind", [Kind.ANONYMOUS, Kind.MEMFD])
+def test_pages_that_stay_away_are_told_and_looked_for_no_longer(kind: Kind) -> None:
+    kernel = FakeKernel()
+    kernel.hidden = 99
+    with made(kernel, MappingSpec(kind=kind, n_threads=1)) as mapping:
+        step = mapping.report.step("verify")
+        assert step is not None and step.state is StepState.PARTLY
+        assert step.reason == "0 B of 5.0 MiB are in memory; nodes not known: move_pages of one page: EFAULT"
+    assert brought_back(kernel) == (2 if kind is Kind.ANONYMOUS else 0)
+
+
+def test_pages_swapped_out_are_not_hidden_and_not_brought_back_to_look_better() -> None:
+    class Swapped(FakeKernel):
+        def _smaps(self, at: int, n_bytes: int) -> str:
+            return f"{at:x}-{at + n_bytes:x} rw-p 00000000 00:00 0 \nRss: 0 kB\nAnonHugePages: 0 kB\nSwap: {n_bytes >> 10} kB\n"
+
+    kernel = Swapped()
+    with made(kernel, MappingSpec(n_threads=1)) as mapping:
+        assert "0 B of 5.0 MiB are in memory" in str(mapping.report.step("verify").reason)  # type: ignore[union-attr]
+    assert brought_back(kernel) == 0
+
+
+def test_another_look_that_the_kernel_refuses_leaves_the_first_one() -> None:
+    def refuse(call: str) -> None:
+        if call == "populate" and brought_back(kernel):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), call)
+
+    kernel = FakeKernel(refuse)
+    kernel.hidden = 1
+    with made(kernel, MappingSpec(n_threads=1)) as mapping:
+        assert "0 B of 5.0 MiB are in memory" in str(mapping.report.step("verify").reason)  # type: ignore[union-attr]
+
+
 def test_every_step_says_what_was_asked_of_it() -> None:
     spec = MappingSpec(placed=SPREAD, n_threads=2, largest_registration_bytes=2 * MIB, must_register=True)
     with made(FakeKernel(), spec, FakeDriver()) as mapping:

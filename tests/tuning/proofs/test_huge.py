@@ -244,6 +244,14 @@ def test_pages_that_did_not_stay_prove_nothing(tmp_path: Path) -> None:
     assert (found.held, found.reason) == (None, "only 60 MiB stayed in memory")
 
 
+def test_huge_pages_that_smaps_hides_while_they_are_sampled_are_looked_at_again(tmp_path: Path) -> None:
+    found, calls = prove(tmp_path, "thp-anonymous", hidden=2)
+    assert found.held is True and "advised, 64 of 64 MiB in huge pages; without advice 0" in found.seen
+    assert calls.calls.count("populate") == 4  # three looks at the advised mapping, one at the other
+    found, _ = prove(tmp_path, "thp-anonymous", hidden=3)
+    assert (found.held, found.reason) == (None, "only 0 MiB stayed in memory")
+
+
 def test_the_file_lies_on_the_items_mount(tmp_path: Path) -> None:
     _, calls = prove(tmp_path, "tmpfs-huge")
     assert set(calls.folders) == {str(tmp_path / "dev/shm")}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -239,9 +240,56 @@ def test_what_a_pool_holds_is_read_from_its_mapping_and_never_guessed_where_a_ne
     assert pool_memory(SMAPS, base + 64 * mib, mib).resident_bytes is None
 
 
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def hiding(top: Path, *, n_present: int, n_shown: int, n_pages: int = 4) -> HostRoot:
+    """Return a root whose pagemap has `n_present` of the pages from address 16 pages on, and whose smaps shows `n_shown`."""
+    (top / "proc/self").mkdir(parents=True)
+    here, absent = (1 << 63).to_bytes(8, "little"), bytes(8)
+    (top / "proc/self/pagemap").write_bytes(16 * absent + n_present * here + (n_pages - n_present) * absent)
+    show(top, n_shown, n_pages)
+    return HostRoot(top)
+
+
+def show(top: Path, n_shown: int, n_pages: int = 4) -> None:
+    kb = n_shown * PAGE >> 10
+    head = f"{16 * PAGE:x}-{(16 + n_pages) * PAGE:x} rw-p 00000000 00:00 0"
+    (top / "proc/self/smaps").write_text(f"{head}\nRss: {kb} kB\nAnonHugePages: {kb} kB\n")
+
+
+def test_pages_that_smaps_hides_are_brought_back_for_another_look(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def bring_back() -> None:
+        asked.append(1)
+        show(tmp_path, 4 if len(asked) == 2 else 1)
+
+    root = hiding(tmp_path, n_present=4, n_shown=0)
+    assert read_pool_memory(root, 16 * PAGE, 4 * PAGE, bring_back) == PoolMemory(4 * PAGE, 4 * PAGE)
+    assert len(asked) == 2
+
+
+def test_pages_that_stay_hidden_count_as_resident_and_how_many_are_huge_is_not_known(tmp_path: Path) -> None:
+    root, asked = hiding(tmp_path, n_present=4, n_shown=1), []
+    found = read_pool_memory(root, 16 * PAGE, 4 * PAGE, lambda: asked.append(1))
+    assert (found.resident_bytes, found.huge_bytes) == (4 * PAGE, None)
+    assert "leaves out pages that are present" in str(found.reason)
+    assert len(asked) == 2
+
+
+def test_pages_that_are_not_there_are_not_brought_back_by_looking(tmp_path: Path) -> None:
+    root = hiding(tmp_path, n_present=3, n_shown=3)
+    assert read_pool_memory(root, 16 * PAGE, 4 * PAGE, never) == PoolMemory(3 * PAGE, 3 * PAGE)
+
+
+def never() -> None:
+    pytest.fail("pages were brought back")
+
+
 def test_a_joined_mapping_is_looked_up_page_by_page_of_this_process() -> None:
     pool = np.ones(3 << 20, np.uint8)
-    found = read_pool_memory(HostRoot("/"), pool.ctypes.data, pool.nbytes)
+    found = read_pool_memory(HostRoot("/"), pool.ctypes.data, pool.nbytes, never)
     assert found.resident_bytes == pool.nbytes
-    far = read_pool_memory(HostRoot("/"), 1 << 46, 1 << 20)
+    far = read_pool_memory(HostRoot("/"), 1 << 46, 1 << 20, never)
     assert far.resident_bytes in (0, None)

@@ -24,6 +24,8 @@ OUT = Path("out")
 THP = Path("/sys/kernel/mm/transparent_hugepage")
 IDO_ONLY = ("--only", "pcie.ido-request", "--pcie-ido-request", "on")
 GUIDE_S = 120
+SAMPLED_S = 20
+BALANCING = Path("/sys/kernel/debug/sched/numa_balancing")
 NOBODY = 65534
 PR_CAPBSET_DROP, CAP_SYS_ADMIN = 24, 21
 HUGE_BYTES = 2 << 20
@@ -138,6 +140,7 @@ def memory() -> None:
         "guest": {node: guest.mbind(node, size=4 << 20) for node in guest.node_ids()},
         "proof": proof_of_binding(),
     }
+    seen["hidden"] = proof_while_sampled()
 
 
 def fragmented() -> None:
@@ -234,6 +237,54 @@ def proof_of_binding() -> dict[str, Any]:
     )  # fmt: skip
     found = prove_effect(item, HostRoot())
     return {"held": found.held, "text": found.text, "observed": dict(found.observed)}
+
+
+def proof_while_sampled() -> dict[str, Any]:
+    """Prove advised huge pages where NUMA balancing, in a hurry, samples the mapping before it is looked at."""
+    from hicachectl.linux_calls import MADV_POPULATE_WRITE, LinuxCalls
+    from hicachectl.tuning.host.root import HostRoot
+    from hicachectl.tuning.item import Item, ItemKind
+    from hicachectl.tuning.proofs import prove_effect
+    from hicachectl.tuning.target import Method, Rule, Target
+
+    shown: list[int] = []
+
+    class Late(LinuxCalls):
+        """Lets what was just populated be sampled, the first time."""
+
+        def advise(self, address: int, n_bytes: int, advice: int) -> None:
+            super().advise(address, n_bytes, advice)
+            if advice != MADV_POPULATE_WRITE:
+                return
+            last = time.monotonic() + (SAMPLED_S if not shown else 0)
+            shown.append(resident_kb(address))
+            while shown[-1] << 10 == n_bytes and time.monotonic() < last:
+                shown[-1] = resident_kb(address)
+
+    subprocess.run(["mount", "-t", "debugfs", "none", "/sys/kernel/debug"], check=True)
+    periods = {BALANCING / name: (BALANCING / name).read_text() for name in ("scan_delay_ms", "scan_period_min_ms")}
+    word = (THP / "enabled").read_text().partition("[")[2].partition("]")[0]
+    try:
+        (THP / "enabled").write_text("madvise")
+        for path in periods:
+            path.write_text("500")
+        item = Item(
+            id="thp.enabled", knob="thp.enabled", subject=None, title="", kind=ItemKind.SAME, target=Target(Method.SYSFS, str(THP / "enabled")),
+            old=None, old_reason="-", wanted=("madvise",), rule=Rule.EQUAL, why="", origin="", source="", proof="thp-anonymous",
+        )  # fmt: skip
+        found = prove_effect(item, HostRoot(), calls=Late())
+    finally:
+        for path, text in periods.items():
+            path.write_text(text)
+        (THP / "enabled").write_text(word)
+        subprocess.run(["umount", "/sys/kernel/debug"], check=True)
+    return {"held": found.held, "text": found.text, "shown_kb": shown}
+
+
+def resident_kb(address: int) -> int:
+    """Rss of the mapping at an address, as smaps has it."""
+    text = Path("/proc/self/smaps").read_text()
+    return int(text.partition(f"\n{address:x}-")[2].partition("\nRss:")[2].split()[0])
 
 
 def binding_in(enter: Callable[[], None]) -> Any:
