@@ -49,7 +49,7 @@ class HostMemoryConfig(Section):
     )
     placement: Literal["local", "one-to-one", "socket", "interleave", "weighted"] | None = Field(
         default=None,
-        description="which nodes the host pool lies on, seen from the device; null = no policy, where a page is first touched",
+        description="which nodes the host pool lies on, seen from the device; null = where a page is first touched",
     )
     weights: _Weights | None = Field(
         default=None,

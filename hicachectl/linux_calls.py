@@ -20,12 +20,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 __all__ = [
-    "LOOKS",
     "MADV_DONTFORK",
     "MADV_HUGEPAGE",
     "MADV_NOHUGEPAGE",
     "MADV_POPULATE_WRITE",
     "MPOL_BIND",
+    "MPOL_LOCAL",
     "LinuxCalls",
     "as_long",
     "node_mask",
@@ -41,11 +41,7 @@ MADV_NOHUGEPAGE = 15
 MADV_POPULATE_WRITE = 23
 """Linux 5.14 and newer; older kernels answer EINVAL. Python 3.11 has no name for it."""
 MPOL_BIND = 2
-
-LOOKS = 3
-"""How often to look at memory that smaps or move_pages has not all of. Linux 6.1 leaves out huge pages of private memory that
-automatic NUMA balancing has marked for sampling; a fault brings them back (MADV_POPULATE_WRITE does, changing nothing), and the
-next mark is a second away. docs/facts.md#hidden-pages."""
+MPOL_LOCAL = 4
 
 _GENERIC = {"mbind": 235, "get_mempolicy": 236, "move_pages": 239}
 _NUMBERS = {
@@ -193,10 +189,10 @@ def node_mask(nodes: Sequence[int]) -> tuple[tuple[int, ...], int]:
 
     The kernel uses maxnode - 1 bits (get_nodes, mm/mempolicy.c), hence the mask's bits + 1: never less than the highest node + 2.
 
-    >>> node_mask([0, 7])
-    ((129,), 65)
+    >>> node_mask([0, 7]), node_mask([])
+    (((129,), 65), ((0,), 65))
     """
-    words = [0] * (max(nodes) // _WORD_BITS + 1)
+    words = [0] * (max(nodes, default=0) // _WORD_BITS + 1)
     for node in nodes:
         words[node // _WORD_BITS] |= 1 << node % _WORD_BITS
     return tuple(words), len(words) * _WORD_BITS + 1

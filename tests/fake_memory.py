@@ -21,7 +21,8 @@ class FakeKernel:
     """Plays the calls of a host with two nodes and a huge page of 2 MiB.
 
     `refuse` is asked before each call, by its name, and may raise. `huge` says whether advised memory gets huge pages. `hidden` is
-    how many looks find none of them, as on Linux 6.1 while NUMA balancing samples them; a look is smaps and then move_pages.
+    what move_pages answers of each page while NUMA balancing samples it, as on Linux 6.1: EFAULT of huge ones, which smaps has not
+    either, ENOENT of small ones.
     """
 
     def __init__(self, refuse: Callable[[str], None] = lambda call: None, *, huge: bool = True) -> None:
@@ -94,10 +95,9 @@ class FakeKernel:
 
     def nodes_of(self, addresses: Sequence[int]) -> list[int]:
         self._called("nodes_of")
-        if self.hidden > 0:
-            self.hidden -= 1
-            return [-errno.EFAULT] * len(addresses)
-        nodes = next((nodes for _, nodes in self.policies.values()), (0,))
+        if self.hidden:
+            return [-self.hidden] * len(addresses)
+        nodes = next((nodes for _, nodes in self.policies.values() if nodes), (0,))
         return [nodes[i % len(nodes)] for i in range(len(addresses))]
 
     def shared_memory(self, n_bytes: int) -> int:
@@ -137,6 +137,9 @@ class FakeKernel:
         self._called(f"read {path}")
         if path == "/proc/self/smaps":
             return "".join(self._smaps(at, n) for at, n in self.placed.items())
+        if path == "/proc/self/numa_maps" and path not in self.files:
+            pages = {at: n >> 12 for at, n in self.populated.items()}
+            return "".join(f"{at:x} default anon={n} dirty={n} N1={n} kernelpagesize_kB=4\n" for at, n in pages.items())
         if path not in self.files:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return self.files[path]
@@ -160,7 +163,7 @@ class FakeKernel:
             self.populated[at] = min(self.placed[at], self.populated[at] + n_bytes)
 
     def _smaps(self, at: int, n_bytes: int) -> str:
-        rss = 0 if self.hidden > 0 else self.populated[at]
+        rss = 0 if self.hidden == errno.EFAULT else self.populated[at]
         huge = rss if self.huge and at in self.advised else 0
         return (
             f"{at:x}-{at + n_bytes:x} rw-p 00000000 00:00 0 \nSize: {n_bytes >> 10} kB\nRss: {rss >> 10} kB\n"

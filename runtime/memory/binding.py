@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from hicachectl.linux_calls import why
+from hicachectl.linux_calls import MPOL_LOCAL, why
 from hicachectl.runtime.memory.budget import require_node_room
 from hicachectl.runtime.memory.kinds import Kind
 from hicachectl.runtime.memory.numa import free_on_node, nodes_in_both
@@ -20,7 +20,7 @@ def bind_step(calls: MemoryCalls, address: int, mapped_bytes: int, spec: Mapping
     """Set the policy of the range and read it back; a refusal is a result."""
     placed = spec.placed
     if placed is None:
-        reason = "no placement asked: pages come from where they are first touched"
+        reason = f"no placement asked: pages come from where they are first touched{_kept_there(calls, address, mapped_bytes, spec)}"
         return Step("bind", StepState.SKIPPED, f"skipped: {reason}", reason)
     outside = sorted(set(placed.nodes) - set(usable_nodes(calls)))
     if outside:
@@ -52,6 +52,30 @@ def bind_step(calls: MemoryCalls, address: int, mapped_bytes: int, spec: Mapping
             reason = f"the kernel's weights are {seen}, not {weights_text(placed.weights)}; {_SET_WEIGHTS}"
             return Step("bind", StepState.PARTLY, text, reason, n_bytes=mapped_bytes)
     return Step("bind", StepState.DONE, text, n_bytes=mapped_bytes)
+
+
+def _kept_there(calls: MemoryCalls, address: int, mapped_bytes: int, spec: MappingSpec) -> str:
+    """Keep automatic NUMA balancing away from private memory, and say so; empty where it does not run or a policy keeps it away.
+
+    It samples pages by unmapping them, which delays whoever touches them, moves them, and hides them from smaps
+    (docs/facts.md#balancing, #hidden-pages). The policy `local` takes pages where the default does, and is left alone.
+    """
+    if spec.kind is not Kind.ANONYMOUS or len(usable_nodes(calls)) < 2 or not _balances(calls):
+        return ""
+    try:
+        if calls.policy_of(address) != (_MPOL_DEFAULT, ()):
+            return ""
+        calls.bind(address, mapped_bytes, MPOL_LOCAL, ())
+    except OSError as error:
+        return f"; automatic NUMA balancing samples them and may move them ({why(error)})"
+    return ", and stay there: policy local, which automatic NUMA balancing leaves alone"
+
+
+def _balances(calls: MemoryCalls) -> bool:
+    try:
+        return calls.read("/proc/sys/kernel/numa_balancing").strip() not in ("", "0")
+    except OSError:
+        return False  # a kernel without it
 
 
 def require_room_on_nodes(calls: MemoryCalls, mapped_bytes: int, spec: MappingSpec) -> None:
@@ -92,6 +116,7 @@ def usable_nodes(calls: MemoryCalls) -> tuple[int, ...]:
         return ()
 
 
+_MPOL_DEFAULT = 0
 _WEIGHTS = "/sys/kernel/mm/mempolicy/weighted_interleave"
 """Linux Documentation/ABI/testing/sysfs-kernel-mm-mempolicy-weighted-interleave, since 6.9."""
 _SET_WEIGHTS = "they are one set for the whole host: tune.numa.interleave_weight asks for others"

@@ -125,13 +125,7 @@ class HostPool:
 
     def placement(self) -> Placement:
         """Say on which NUMA nodes the pool's pages lie, from a sample, as the kernel reports it."""
-        if self.report.resident_bytes:  # not of a pool that is only reserved: reading would make pages
-            self.bring_back()
         return sample_placement(self.array.ctypes.data, self.n_bytes)
-
-    def bring_back(self) -> None:
-        """Read a byte of each huge page: the kernel shows again those that NUMA balancing samples (docs/facts.md#hidden-pages)."""
-        self._mapping.buffer[:: self._mapping.report.huge_page_bytes].max()
 
     @property
     def n_bytes(self) -> int:

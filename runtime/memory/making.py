@@ -42,6 +42,7 @@ __all__ = [
 
 _ENOUGH_HUGE = 0.99
 """Share of huge pages from which on a mapping counts as huge: the rest is a tail that no huge page fits into."""
+_HIDDEN = "smaps leaves out pages that automatic NUMA balancing samples (docs/facts.md#hidden-pages)"
 _ENOUGH_TO_TELL = 32
 """Huge pages a node from which on a sample says how evenly a mapping lies on its nodes."""
 
@@ -160,8 +161,15 @@ def populate_step(calls: MemoryCalls, got: Obtained, spec: MappingSpec) -> Step:
     return Step("populate", StepState.DONE, text + where, done.unbound, n_bytes=done.n_bytes)
 
 
-def verify_step(calls: MemoryCalls, got: Obtained, spec: MappingSpec, *, advised: bool = True) -> Seen:
-    """Look at the pages: how many are there, how many in huge pages, on which nodes. `advised`: the kernel took the advice."""
+def verify_step(
+    calls: MemoryCalls, got: Obtained, spec: MappingSpec, *, advised: bool = True, mapped_here: bool = True
+) -> Seen:
+    """Look at the pages: how many are there, how many in huge pages, on which nodes.
+
+    `advised`: the kernel took the advice. `mapped_here`: this process has touched them, so that it can see them at all.
+    """
+    if not mapped_here:
+        return Seen(_skipped("verify", "pages are mapped when they are read: there is nothing to look at yet"))
     found, sample = look_at_pages(calls, spec.kind, got.range.address, got.mapped_bytes)
     short: list[str] = []
     tail: str | None = None
@@ -169,8 +177,11 @@ def verify_step(calls: MemoryCalls, got: Obtained, spec: MappingSpec, *, advised
         short.append(found)
         words, huge, resident, share = "huge pages not known", 0, None, None
     else:
-        huge, resident, share = found.huge_bytes, found.resident_bytes, found.share
+        huge, resident, share = found.huge_bytes or 0, found.resident_bytes, found.share
         words = f"{_percent(share)} in huge pages, {format_bytes(found.resident_bytes)} in memory"
+        if found.huge_bytes is None:
+            words = f"huge pages not known, {format_bytes(found.resident_bytes)} in memory"
+            short.append(f"huge pages not known: {_HIDDEN}")
         if found.resident_bytes < got.mapped_bytes:
             short.append(f"{format_bytes(found.resident_bytes)} of {format_bytes(got.mapped_bytes)} are in memory")
         if spec.huge and share is not None and share < _ENOUGH_HUGE:
@@ -191,7 +202,13 @@ def verify_step(calls: MemoryCalls, got: Obtained, spec: MappingSpec, *, advised
     unread = isinstance(found, str) and sample.reason is not None
     state = StepState.REFUSED if unread else StepState.PARTLY if short else StepState.DONE
     reasons = short if tail is None else [f"{_percent(share)} in huge pages: {tail}", *short]
-    step = Step("verify", state, f"{words}; sampled pages: {where}", "; ".join(reasons) or None, n_bytes=huge)
+    step = Step(
+        "verify",
+        state,
+        f"{words}; {'pages' if sample.whole else 'sampled pages'}: {where}",
+        "; ".join(reasons) or None,
+        n_bytes=huge,
+    )
     return Seen(step, share, resident, sample.by_node)
 
 

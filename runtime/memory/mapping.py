@@ -189,8 +189,10 @@ def _filled(
         if bound.ok:
             require_room_on_nodes(calls, got.mapped_bytes, spec)
         advice = timed.run(lambda: advise_step(calls, got, spec), _itself)
-        timed.run(lambda: populate_step(calls, got, spec), _itself)
-        seen = timed.run(lambda: verify_step(calls, got, spec, advised=advice.ok), lambda seen: seen.step)
+        touched = timed.run(lambda: populate_step(calls, got, spec), _itself).ok
+        seen = timed.run(
+            lambda: verify_step(calls, got, spec, advised=advice.ok, mapped_here=touched), lambda seen: seen.step
+        )
         refused: Refusal | None = None
         if not isinstance(registrar, NoRegistrar):
             refused = registrar.prepare()  # what a driver brings up on first use is no part of registering

@@ -29,6 +29,7 @@ __all__ = [
     "free_on_node",
     "narrow_thread",
     "nodes_in_both",
+    "nodes_of_mapping",
     "page_nodes",
     "parse_ids",
     "sample_placement",
@@ -42,7 +43,7 @@ _GOLDEN = 0.6180339887498949
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where sampled pages of a range lie: node -> pages, pages not touched yet or hidden (docs/facts.md#hidden-pages), and the reason
+    """Where sampled pages of a range lie: node -> pages, pages not told (not touched, or docs/facts.md#hidden-pages), and the reason
     when it could not be asked."""
 
     by_node: dict[int, int]
@@ -192,9 +193,40 @@ def sampled_addresses(address: int, n_bytes: int, samples: int) -> list[int]:
     return [first + i * page for i in sorted(picked)]
 
 
+def nodes_of_mapping(numa_maps: str, address: int, n_bytes: int) -> dict[int, int]:
+    """Return the bytes of a mapping by the node they lie on, from the text of /proc/self/numa_maps; empty where it is not there. Pure.
+
+    Counts pages that are present, also those that automatic NUMA balancing samples just now; not those swapped out.
+
+    >>> nodes_of_mapping("10000 default anon=3 dirty=3 N0=1 N2=2 kernelpagesize_kB=4\\n90000 default", 0x10000, 16384)
+    {0: 4096, 2: 8192}
+    """
+    found: Counter[int] = Counter()
+    for line in numa_maps.splitlines():
+        start, *fields = line.split()
+        size = next((int(one[18:]) << 10 for one in fields if one.startswith("kernelpagesize_kB=")), 0)
+        if address <= int(start, 16) < address + n_bytes:
+            for node, pages in (one[1:].split("=") for one in fields if one[0] == "N" and one[1:2].isdigit()):
+                found[int(node)] += int(pages) * size
+    return dict(sorted(found.items()))
+
+
 def sample_placement(address: int, n_bytes: int, *, samples: int = 256) -> Placement:
-    """Say on which nodes a range lies, from up to `samples` pages spread over it. Reads nothing of the memory itself."""
+    """Say on which nodes a range lies, from up to `samples` pages spread over it. Reads nothing of the memory itself.
+
+    Of a whole mapping with pages that move_pages does not tell (docs/facts.md#hidden-pages) all pages are counted, by numa_maps.
+    """
     nodes, reason = page_nodes(sampled_addresses(address, n_bytes, samples))
     counts = Counter(nodes)
     untouched = sum(n for node, n in counts.items() if node < 0)
-    return Placement({node: n for node, n in sorted(counts.items()) if node >= 0}, untouched, len(nodes), reason)
+    by_node = {node: n for node, n in sorted(counts.items()) if node >= 0}
+    if untouched:
+        try:
+            on_nodes = nodes_of_mapping(
+                Path("/proc/self/numa_maps").read_text(encoding="ascii", errors="replace"), address, n_bytes
+            )
+        except OSError:
+            on_nodes = {}  # a kernel without NUMA has no such file
+        page_bytes = os.sysconf("SC_PAGE_SIZE")
+        by_node = {node: n // page_bytes for node, n in on_nodes.items()} or by_node
+    return Placement(by_node, untouched, len(nodes), reason)

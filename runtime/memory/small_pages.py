@@ -35,6 +35,8 @@ def tail_reason(mapped_bytes: int, huge_page_bytes: int, in_huge_bytes: int) -> 
 
 def no_huge_reason(calls: MemoryCalls, kind: Kind, path: str | None, huge_page_bytes: int, *, advised: bool) -> str:
     """Say what kept huge pages from a mapping; `advised`: the kernel took MADV_HUGEPAGE. Reads files of /sys and /proc."""
+    if _switched_off(calls):
+        return "huge pages are switched off for this process (THP_enabled 0 in /proc/self/status: prctl PR_SET_THP_DISABLE)"
     setting = huge_setting(calls, kind, path)
     if not advised:
         return f"MADV_HUGEPAGE was not given, and {setting}"
@@ -48,4 +50,13 @@ def no_huge_reason(calls: MemoryCalls, kind: Kind, path: str | None, huge_page_b
         word = None
     if word is not None and word[1] == "never":
         return f"transparent_hugepage/{size} is never"
-    return f"asked for, and {setting}: the kernel had too few free huge pages (thp_fault_fallback of /proc/vmstat)"
+    counter = "thp_file_fallback" if kind.is_shared else "thp_fault_fallback"
+    return f"asked for, and {setting}: too few free huge pages, or a control group at its limit ({counter} of /proc/vmstat counts them)"
+
+
+def _switched_off(calls: MemoryCalls) -> bool:
+    """Whether this process gets no huge pages whatever the settings say. The line is there since Linux 5.0 (Documentation/filesystems/proc.rst)."""
+    try:
+        return re.search(r"^THP_enabled:\s*0$", calls.read("/proc/self/status"), re.MULTILINE) is not None
+    except OSError:
+        return False

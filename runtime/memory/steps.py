@@ -57,9 +57,9 @@ class MappingReport:
     huge_share: float | None = None
     """Bytes in huge pages / bytes in memory, of this mapping alone."""
     resident_bytes: int | None = None
-    """Bytes in memory after populating, as smaps has it."""
+    """Bytes in memory after populating, as smaps has it, or numa_maps where that has more."""
     pages_by_node: dict[int, int] = field(default_factory=dict)
-    """Sampled pages by the node they lie on."""
+    """Sampled pages by the node they lie on; all pages where move_pages did not tell (docs/facts.md#hidden-pages)."""
     placement: str | None = None
     """The placement mode and its nodes, as the kernel reads them back; None where no policy is set."""
     registered_with: str | None = None

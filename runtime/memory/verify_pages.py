@@ -7,68 +7,70 @@ MADV_HUGEPAGE on /dev/shm as mounted returns 0 and gives none (docs/facts.md#dev
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hicachectl.linux_calls import LOOKS, MADV_POPULATE_WRITE, why
+from hicachectl.linux_calls import why
 from hicachectl.runtime.memory.kinds import Kind
-from hicachectl.runtime.memory.numa import sampled_addresses
+from hicachectl.runtime.memory.numa import nodes_of_mapping, sampled_addresses
 from hicachectl.runtime.memory.syscalls import MemoryCalls
 
 __all__ = ["PageSample", "ResidentPages", "look_at_pages", "read_resident", "resident_of", "sample_nodes", "uneven"]
 
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _HEAD = re.compile(r"([0-9a-f]+)-([0-9a-f]+) [r-][w-][x-][ps] ", re.ASCII)
 _FIELD = re.compile(r"(\w+):\s+(\d{1,18}) kB", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class ResidentPages:
-    """Bytes of a mapping in memory, bytes of those in huge pages, and bytes swapped out."""
+    """Bytes of a mapping in memory, bytes of those in huge pages (None: not known), and bytes swapped out."""
 
     resident_bytes: int
-    huge_bytes: int
+    huge_bytes: int | None
     swapped_bytes: int = 0
 
     @property
     def share(self) -> float | None:
-        """huge / resident; None when nothing is in memory."""
-        return self.huge_bytes / self.resident_bytes if self.resident_bytes else None
+        """huge / resident; None when nothing is in memory, or how much of it is huge is not known."""
+        return self.huge_bytes / self.resident_bytes if self.resident_bytes and self.huge_bytes is not None else None
 
 
 @dataclass(frozen=True, slots=True)
 class PageSample:
-    """Sampled pages by node, how many were not there, why nothing could be asked, and how many of the absent are hidden (EFAULT)."""
+    """Sampled pages by node (`whole`: all pages), how many were not there, and why nothing could be asked."""
 
     by_node: dict[int, int] = field(default_factory=dict)
     absent: int = 0
     reason: str | None = None
-    hidden: int = 0
+    whole: bool = False
 
 
 def look_at_pages(
     calls: MemoryCalls, kind: Kind, address: int, mapped_bytes: int
 ) -> tuple[ResidentPages | str, PageSample]:
-    """Return what smaps and a sample say of a mapping that is populated, or why it cannot be said.
+    """Return what smaps and a sample say of a mapping that is populated, or why it cannot be said. Faults nothing in.
 
-    Huge pages of private memory that are neither in memory nor swapped out are hidden (docs/facts.md#hidden-pages): they are
-    faulted in and looked at again, which changes nothing of them. Where the kernel refuses that, the look stays as it is.
+    Pages that automatic NUMA balancing samples are missing there on some kernels (docs/facts.md#hidden-pages). A fault would
+    bring them back, and move them; numa_maps has them: their nodes, and by that how many there are, not whether they are huge.
     """
-    for left in reversed(range(LOOKS)):
-        found = read_resident(calls, kind, address, mapped_bytes)
-        sample = sample_nodes(calls, address, mapped_bytes)
-        if not left or kind is not Kind.ANONYMOUS or not (_hides(found, mapped_bytes) or sample.hidden):
-            break
-        try:
-            calls.advise(address, mapped_bytes, MADV_POPULATE_WRITE)
-        except OSError:
-            break
+    found, sample = read_resident(calls, kind, address, mapped_bytes), sample_nodes(calls, address, mapped_bytes)
+    short = not isinstance(found, str) and found.resident_bytes + found.swapped_bytes < mapped_bytes
+    if not short and not sample.absent:
+        return found, sample
+    try:
+        on_nodes = nodes_of_mapping(calls.read("/proc/self/numa_maps"), address, mapped_bytes)
+    except OSError:
+        on_nodes = {}  # a kernel without NUMA has no such file
+    counted = sum(on_nodes.values())
+    if short and not isinstance(found, str) and counted > found.resident_bytes:
+        found = ResidentPages(min(counted, mapped_bytes), None, found.swapped_bytes)
+    if sample.absent and on_nodes:
+        sample = PageSample({node: n // _PAGE_BYTES for node, n in on_nodes.items()}, whole=True)
     return found, sample
-
-
-def _hides(found: ResidentPages | str, mapped_bytes: int) -> bool:
-    return not isinstance(found, str) and not found.swapped_bytes and found.resident_bytes < mapped_bytes
 
 
 def read_resident(calls: MemoryCalls, kind: Kind, address: int, mapped_bytes: int) -> ResidentPages | str:
@@ -120,8 +122,9 @@ def sample_nodes(calls: MemoryCalls, address: int, mapped_bytes: int, *, samples
     absent = sum(n for node, n in counts.items() if node < 0)
     odd = sorted(node for node in counts if node < 0 and node != -errno.ENOENT)
     reason = f"move_pages of one page: {errno.errorcode.get(-odd[0], odd[0])}" if odd else None
-    by_node = {node: n for node, n in sorted(counts.items()) if node >= 0}
-    return PageSample(by_node, absent, reason, hidden=counts[-errno.EFAULT])
+    if absent == len(asked) and reason is None:
+        reason = f"move_pages has none of {absent} sampled pages (ENOENT)"
+    return PageSample({node: n for node, n in sorted(counts.items()) if node >= 0}, absent, reason)
 
 
 def uneven(by_node: Mapping[int, int], wanted: Mapping[int, float] | None) -> list[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from hicachectl.tuning.host.root import HostRoot
 __all__ = ["PoolMemory", "pool_memory", "read_pool_memory", "read_process_bytes"]
 
 _HIDDEN = "/proc/self/smaps leaves out pages that are present (docs/facts.md#hidden-pages)"
-_LOOKS = 3
 _SLACK_BYTES = 4 << 20
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _STRETCH = 4096
@@ -37,29 +35,23 @@ class PoolMemory:
     reason: str | None = None
 
 
-def read_pool_memory(root: HostRoot, address: int, n_bytes: int, bring_back: Callable[[], None]) -> PoolMemory:
+def read_pool_memory(root: HostRoot, address: int, n_bytes: int) -> PoolMemory:
     """Read what the mapping at `address` holds of `n_bytes`. Reads two files of /proc/self, changes nothing.
 
-    Pages that are present although smaps leaves them out are hidden (docs/facts.md#hidden-pages): `bring_back` is called for another
-    look, and where they stay hidden how many are huge is not known.
+    Where pages are present that smaps leaves out (docs/facts.md#hidden-pages), how many are huge is not known.
     """
-    for left in reversed(range(_LOOKS)):
-        text = root.text("/proc/self/smaps")
-        found = PoolMemory(None, None, f"{text.source}: {text.reason}")
-        if text.value is not None:
-            found = pool_memory(text.value, address, n_bytes)
-        if found.resident_bytes is not None and found.resident_bytes >= n_bytes:
-            return found
-        share = _present_share(root.at("/proc/self/pagemap"), address, n_bytes)
-        if share is None:
-            return found
-        if found.resident_bytes is None:
-            return PoolMemory(round(share * n_bytes), None, found.reason)
-        if share < 1.0:
-            return found
-        if left:
-            bring_back()
-    return PoolMemory(n_bytes, None, _HIDDEN)
+    text = root.text("/proc/self/smaps")
+    found = PoolMemory(None, None, f"{text.source}: {text.reason}")
+    if text.value is not None:
+        found = pool_memory(text.value, address, n_bytes)
+    if found.resident_bytes is not None and found.resident_bytes >= n_bytes:
+        return found
+    share = _present_share(root.at("/proc/self/pagemap"), address, n_bytes)
+    if share is None:
+        return found
+    if found.resident_bytes is None:
+        return PoolMemory(round(share * n_bytes), None, found.reason)
+    return found if share < 1.0 else PoolMemory(n_bytes, None, _HIDDEN)
 
 
 def read_process_bytes(root: HostRoot) -> int | None:

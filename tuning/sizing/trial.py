@@ -139,7 +139,7 @@ def try_pool(
             if replay.host_pool is not None:
                 pool = replay.host_pool.array
                 made = pool_made(replay.host_pool.report)
-                memory = read_pool_memory(root, pool.ctypes.data, pool.nbytes, replay.host_pool.bring_back)
+                memory = read_pool_memory(root, pool.ctypes.data, pool.nbytes)
                 del pool
             column = replay.recorder.column
             columns = {name: column(name).copy() for name in ("restored_host", "restored_storage", "restore_wait_s")}

@@ -215,54 +215,117 @@ def test_pages_that_lie_unevenly_on_the_nodes_of_a_spread_pool_are_told() -> Non
         assert mapping.report.step("verify").reason is None  # type: ignore[union-attr]
 
 
-def brought_back(kernel: FakeKernel) -> int:
-    """How often pages were faulted in after the first look at them."""
-    looks = [at for at, call in enumerate(kernel.calls) if call == "read /proc/self/smaps"]
-    return kernel.calls[looks[0] :].count("populate") if looks else 0
-
-
-def test_huge_pages_hidden_while_they_are_sampled_are_found_by_another_look() -> None:
+@pytest.mark.parametrize(
+    ("answer", "words", "state"),
+    [
+        (errno.EFAULT, "huge pages not known, 5.0 MiB in memory; pages: node 1 1280", StepState.PARTLY),
+        (errno.ENOENT, "100 % in huge pages, 5.0 MiB in memory; pages: node 1 1280", StepState.DONE),
+    ],
+    ids=["huge", "small"],
+)
+def test_pages_hidden_while_they_are_sampled_are_counted_by_numa_maps_and_not_moved(
+    answer: int, words: str, state: StepState
+) -> None:
     kernel = FakeKernel()
-    kernel.hidden = 2
+    kernel.hidden = answer
     with made(kernel, MappingSpec(n_threads=1)) as mapping:
         step = mapping.report.step("verify")
-        assert step is not None and step.state is StepState.DONE, step
+        assert step is not None and (step.text, step.state) == (words, state), step
+        assert ("leaves out pages that automatic NUMA balancing samples" in str(step.reason)) is (
+            answer == errno.EFAULT
+        )
         assert mapping.report.resident_bytes == mapping.report.mapped_bytes
-        assert sum(mapping.report.pages_by_node.values()) == 256
-    assert brought_back(kernel) == 2
+        assert mapping.report.pages_by_node == {1: 1280}
+    looked = kernel.calls.index("read /proc/self/smaps")
+    assert "populate" not in kernel.calls[looked:], "a fault moves the page it brings back"
 
 
 @pytest.mark.parametrize("kind", [Kind.ANONYMOUS, Kind.MEMFD])
-def test_pages_that_stay_away_are_told_and_looked_for_no_longer(kind: Kind) -> None:
-    kernel = FakeKernel()
-    kernel.hidden = 99
-    with made(kernel, MappingSpec(kind=kind, n_threads=1)) as mapping:
-        step = mapping.report.step("verify")
-        assert step is not None and step.state is StepState.PARTLY
-        assert step.reason == "0 B of 5.0 MiB are in memory; nodes not known: move_pages of one page: EFAULT"
-    assert brought_back(kernel) == (2 if kind is Kind.ANONYMOUS else 0)
-
-
-def test_pages_swapped_out_are_not_hidden_and_not_brought_back_to_look_better() -> None:
-    class Swapped(FakeKernel):
-        def _smaps(self, at: int, n_bytes: int) -> str:
-            return f"{at:x}-{at + n_bytes:x} rw-p 00000000 00:00 0 \nRss: 0 kB\nAnonHugePages: 0 kB\nSwap: {n_bytes >> 10} kB\n"
-
-    kernel = Swapped()
-    with made(kernel, MappingSpec(n_threads=1)) as mapping:
-        assert "0 B of 5.0 MiB are in memory" in str(mapping.report.step("verify").reason)  # type: ignore[union-attr]
-    assert brought_back(kernel) == 0
-
-
-def test_another_look_that_the_kernel_refuses_leaves_the_first_one() -> None:
+@pytest.mark.parametrize("text", ["", None], ids=["not in it", "no such file"])
+def test_pages_that_nothing_tells_of_are_told_as_that(kind: Kind, text: str | None) -> None:
     def refuse(call: str) -> None:
-        if call == "populate" and brought_back(kernel):
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), call)
+        if call == "read /proc/self/numa_maps" and text is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), call)
 
     kernel = FakeKernel(refuse)
-    kernel.hidden = 1
-    with made(kernel, MappingSpec(n_threads=1)) as mapping:
-        assert "0 B of 5.0 MiB are in memory" in str(mapping.report.step("verify").reason)  # type: ignore[union-attr]
+    kernel.files["/proc/self/numa_maps"] = text or ""
+    for kernel.hidden, reason in (
+        (errno.EFAULT, "0 B of 5.0 MiB are in memory; nodes not known: move_pages of one page: EFAULT"),
+        (errno.ENOENT, "nodes not known: move_pages has none of 256 sampled pages (ENOENT)"),
+    ):
+        with made(kernel, MappingSpec(kind=kind, n_threads=1)) as mapping:
+            step = mapping.report.step("verify")
+            assert step is not None and step.state is StepState.PARTLY
+            assert str(step.reason).startswith(reason) or str(step.reason).endswith(reason), step
+
+
+def test_pages_swapped_out_are_not_in_memory_and_not_brought_back_to_look_better() -> None:
+    class Swapped(FakeKernel):
+        def _smaps(self, at: int, n_bytes: int) -> str:
+            half = self.populated[at] >> 11
+            return f"{at:x}-{at + n_bytes:x} rw-p 00000000 00:00 0 \nRss: {half} kB\nAnonHugePages: {half} kB\nSwap: {half} kB\n"
+
+    with made(Swapped(), MappingSpec(n_threads=1)) as mapping:
+        assert "2.5 MiB of 5.0 MiB are in memory" in str(mapping.report.step("verify").reason)  # type: ignore[union-attr]
+        assert mapping.report.huge_share == 1.0
+
+
+BALANCING = "/proc/sys/kernel/numa_balancing"
+
+
+def test_memory_without_a_placement_is_kept_from_numa_balancing_where_that_runs() -> None:
+    kernel = FakeKernel()
+    kernel.files[BALANCING] = "1\n"
+    with made(kernel) as mapping:
+        step = mapping.report.step("bind")
+        assert (
+            step is not None
+            and step.state is StepState.SKIPPED
+            and step.text.endswith("and stay there: policy local, which automatic NUMA balancing leaves alone")
+        )
+        assert list(kernel.policies.values()) == [(4, ())]
+        assert mapping.report.placement is None
+
+
+def test_numa_balancing_that_cannot_be_kept_away_is_told() -> None:
+    def refuse(call: str) -> None:
+        if call == "bind":
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM), "mbind")
+
+    kernel = FakeKernel(refuse)
+    kernel.files[BALANCING] = "1\n"
+    with made(kernel) as mapping:
+        assert "samples them and may move them (mbind: EPERM" in str(mapping.report.step("bind").reason)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("balancing", "online", "kind", "policy"),
+    [
+        ("0\n", "0-1\n", Kind.ANONYMOUS, (0, ())),
+        (None, "0-1\n", Kind.ANONYMOUS, (0, ())),
+        ("1\n", "0\n", Kind.ANONYMOUS, (0, ())),
+        ("1\n", "0-1\n", Kind.MEMFD, (0, ())),
+        ("1\n", "0-1\n", Kind.ANONYMOUS, (3, (0, 1))),
+    ],
+    ids=["off", "no such kernel", "one node", "shared", "a policy of the process"],
+)
+def test_elsewhere_memory_without_a_placement_gets_no_policy(
+    balancing: str | None, online: str, kind: Kind, policy: tuple[int, tuple[int, ...]]
+) -> None:
+    class Process(FakeKernel):
+        def policy_of(self, address: int) -> tuple[int, tuple[int, ...]]:
+            return policy
+
+    kernel = Process()
+    kernel.files["/sys/devices/system/node/online"] = online
+    if balancing is not None:
+        kernel.files[BALANCING] = balancing
+    with made(kernel, MappingSpec(kind=kind)) as mapping:
+        assert (
+            mapping.report.step("bind").text
+            == "skipped: no placement asked: pages come from where they are first touched"
+        )  # type: ignore[union-attr]
+    assert "bind" not in kernel.calls
 
 
 def test_every_step_says_what_was_asked_of_it() -> None:
@@ -319,6 +382,24 @@ def test_the_tail_that_no_huge_page_fits_into_is_no_fault_of_a_setting() -> None
         assert step is not None
         assert step.state is StepState.DONE
         assert step.reason == "94 % in huge pages: the last 512.0 KiB are less than a huge page of 2.0 MiB"
+
+
+@pytest.mark.parametrize("kind", [Kind.ANONYMOUS, Kind.MEMFD])
+def test_a_process_that_may_have_no_huge_pages_is_told_so_and_not_that_none_were_free(kind: Kind) -> None:
+    kernel = FakeKernel(huge=False)
+    kernel.files["/proc/self/status"] += "THP_enabled:\t0\n"
+    with made(kernel, MappingSpec(kind=kind)) as mapping:
+        assert mapping.report.step("verify").reason == (  # type: ignore[union-attr]
+            "0 % in huge pages: huge pages are switched off for this process (THP_enabled 0 in /proc/self/status: prctl PR_SET_THP_DISABLE)"
+        )
+
+
+def test_the_counter_named_is_the_one_that_counts_memory_of_that_kind() -> None:
+    kernel = FakeKernel(huge=False)
+    kernel.files["/sys/kernel/mm/transparent_hugepage/shmem_enabled"] = "always within_size [advise] never deny force\n"
+    for kind, counter in ((Kind.ANONYMOUS, "(thp_fault_fallback of"), (Kind.MEMFD, "(thp_file_fallback of")):
+        with made(kernel, MappingSpec(kind=kind)) as mapping:
+            assert counter in str(mapping.report.step("verify").reason)  # type: ignore[union-attr]
 
 
 def test_a_setting_that_gives_advised_memory_huge_pages_is_no_cause() -> None:
