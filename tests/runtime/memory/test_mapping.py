@@ -142,6 +142,14 @@ def test_a_file_its_mount_has_no_room_for_is_refused_before_a_page_is_touched() 
     assert kernel.holds_nothing
 
 
+def test_a_file_on_a_mount_without_a_limit_is_made() -> None:
+    kernel = FakeKernel()
+    kernel.free = None
+    require_pool(kernel, 5 * MIB, MappingSpec(kind=Kind.TMPFS, path="/dev/shm"))
+    with made(kernel, MappingSpec(kind=Kind.TMPFS, path="/dev/shm/pool", named=True)):
+        assert "populate" in kernel.calls
+
+
 def test_the_kernel_is_asked_in_the_order_of_the_contract() -> None:
     kernel, driver = FakeKernel(), FakeDriver()
     mapping = made(kernel, MappingSpec(placed=SPREAD), driver)
