@@ -16,8 +16,9 @@ from hicachectl.units import format_bytes
 __all__ = ["disk_warnings", "require_disk_room", "storage_folder"]
 
 
-def _free(folder: Path) -> int:
-    return shutil.disk_usage(folder).free
+def _free(folder: Path) -> int | None:
+    disk = shutil.disk_usage(folder)
+    return disk.free if disk.total else None  # a tmpfs without a limit (size=0) has no blocks at all
 
 
 def storage_folder(run: RunConfig) -> Path | None:
@@ -27,10 +28,10 @@ def storage_folder(run: RunConfig) -> Path | None:
     return Path(tempfile.gettempdir() if run.storage_path == "auto" else run.storage_path)
 
 
-def disk_warnings(run: RunConfig, *, free_bytes: Callable[[Path], int] = _free) -> tuple[Diagnostic, ...]:
+def disk_warnings(run: RunConfig, *, free_bytes: Callable[[Path], int | None] = _free) -> tuple[Diagnostic, ...]:
     """Warn when the disk has fewer free bytes than `storage_bytes`; empty without a storage tier. Looks, writes nothing.
 
-    `free_bytes` says how much is free where a folder lies. What the folder holds already counts as not free, so a folder
+    `free_bytes` says how much is free where a folder lies, None where there is no limit. What the folder holds already counts as not free, so a folder
     that is nearly full of pages is warned of too, and the text says so.
     """
     tier = storage_folder(run)
@@ -38,7 +39,7 @@ def disk_warnings(run: RunConfig, *, free_bytes: Callable[[Path], int] = _free) 
         return ()
     folder = _nearest(tier)
     free = free_bytes(folder)
-    if free >= run.storage_bytes:
+    if free is None or free >= run.storage_bytes:
         return ()
     return (
         Diagnostic(
@@ -53,7 +54,7 @@ def disk_warnings(run: RunConfig, *, free_bytes: Callable[[Path], int] = _free) 
 
 
 def require_disk_room(
-    folder: Path, terms: Sequence[tuple[str, int]], hint: str, *, free_bytes: Callable[[Path], int] = _free
+    folder: Path, terms: Sequence[tuple[str, int]], hint: str, *, free_bytes: Callable[[Path], int | None] = _free
 ) -> None:
     """Refuse what would not fit on the disk of `folder` (there or not yet), with every term. Looks, writes nothing.
 
@@ -61,6 +62,8 @@ def require_disk_room(
     """
     nearest = _nearest(folder)
     free = free_bytes(nearest)
+    if free is None:
+        return
     room, wanted = free - free // 20, sum(amount for _, amount in terms)
     if wanted <= room:
         return

@@ -25,4 +25,4 @@ def require_link_room(
     asks = [Ask(f"memory to copy to and from, of {n_accelerators} accelerators", n_accelerators * each)]
     ledger(host, asks, reserve_bytes=RESERVE_BYTES).require(hint)
     for node, n in sorted((n_by_node or {}).items()):
-        require_node_room(host.node_free_bytes, n * each, (node,), spread=False)
+        require_node_room(host.node_free_bytes, n * each, (node,))

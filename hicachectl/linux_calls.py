@@ -149,11 +149,11 @@ class LinuxCalls:
         with refused_as(f"ftruncate in {folder}"):
             return as_long(fd, n_bytes)
 
-    def free_bytes(self, at: int | str) -> int:
-        """statvfs(3)."""
+    def free_bytes(self, at: int | str) -> int | None:
+        """statvfs(3). None: a tmpfs without a limit, which says that it has no blocks at all (docs/facts.md#tmpfs-size)."""
         with refused_as("statvfs" if isinstance(at, int) else f"statvfs {at}"):
             found = os.statvfs(at)
-        return found.f_bavail * found.f_frsize
+        return found.f_bavail * found.f_frsize if found.f_blocks else None
 
     def close(self, fd: int) -> None:
         """close(2)."""

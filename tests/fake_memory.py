@@ -37,7 +37,7 @@ class FakeKernel:
         self.hidden = 0
         self.fds: set[int] = set()
         self.names: set[str] = set()
-        self.free = 1 << 40
+        self.free: int | None = 1 << 40
         self.files = {
             "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size": f"{2 * MIB}\n",
             "/sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
@@ -121,7 +121,7 @@ class FakeKernel:
         self.names.add(path)
         return (0, fd)
 
-    def free_bytes(self, at: int | str) -> int:
+    def free_bytes(self, at: int | str) -> int | None:
         self._called("free_bytes")
         return self.free
 

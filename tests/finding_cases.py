@@ -46,6 +46,7 @@ __all__ = [
     "nodeless",
     "nodes",
     "of",
+    "old_card",
     "on_node_zero",
     "shm",
     "short",
@@ -294,6 +295,11 @@ def displays(*names: str, **new: Any) -> Machine:
     """Two VGA controllers that are no accelerators by what is known, with these facts missing."""
     values = {"class_code": "030000", "vendor": "1a03", "device": "2000", **new}
     return machine(*(lost(device(f"0000:0{i}:00.0", **values), *names) for i in (1, 2)))
+
+
+def old_card(**host: Any) -> Machine:
+    """A card in a domain of type DMA, on a kernel that prints it for lazily flushed ones too."""
+    return with_device(machine(host={"kernel": "5.10.0-136.el9", **host}), CARD, iommu_domain="DMA")
 
 
 def lost_card(name: str, reason: str = "no such file") -> Machine:

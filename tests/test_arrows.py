@@ -85,6 +85,7 @@ PURE |= {
         "recipe_template",
         "checklists",
         "host.pcie_caps",
+        "host.iommu",
         "knobs.setting",
         "knobs.thp_sizes",
         "knobs.thp",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import jsonschema
 import numpy as np
@@ -13,10 +14,17 @@ from cli_runner import call
 
 from hicachectl.config_keys import catalogue
 from hicachectl.config_models import RunConfig
-from hicachectl.disk_room import disk_warnings
+from hicachectl.disk_room import disk_warnings, require_disk_room
+from hicachectl.errors import CapacityError
 from hicachectl.run_plan import plan_run
 from hicachectl.runtime.replay.synthetic import synthetic
 from hicachectl.schemas_io import document_schema
+
+
+class Usage(NamedTuple):
+    total: int
+    used: int
+    free: int
 
 
 def trace_of(path: Path, *lengths: int) -> str:
@@ -84,6 +92,17 @@ def test_a_storage_tier_larger_than_the_free_disk_is_warned_of_with_both_values(
     assert "1.0 GiB" in warning.message
     assert disk_warnings(run, free_bytes=lambda folder: 2 << 30) == ()
     assert disk_warnings(RunConfig(), free_bytes=lambda folder: 0) == ()
+
+
+def test_a_tmpfs_without_a_limit_is_no_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terms = [("pages", 1 << 20)]
+    monkeypatch.setattr("shutil.disk_usage", lambda path: Usage(0, 0, 0))  # size=0
+    assert disk_warnings(RunConfig(storage_path=str(tmp_path))) == ()
+    require_disk_room(tmp_path, terms, "smaller")
+    monkeypatch.setattr("shutil.disk_usage", lambda path: Usage(4096, 4096, 0))
+    assert disk_warnings(RunConfig(storage_path=str(tmp_path))) != ()
+    with pytest.raises(CapacityError):
+        require_disk_room(tmp_path, terms, "smaller")
 
 
 def test_nothing_said_of_the_model_is_null_with_a_reason_in_the_document(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ class Calls:
     def read(self, path: str) -> str:
         return {"node0": "3", "node1": "1"}[path.rpartition("/")[2]]
 
-    def free_bytes(self, at: str | int) -> int:
+    def free_bytes(self, at: str | int) -> int | None:
         assert at == "/dev/shm"
         return 3 * GIB
 
@@ -80,6 +80,15 @@ def test_a_file_is_bound_by_its_mount_with_or_without_a_name() -> None:
     named = MappingSpec(kind=Kind.TMPFS, path="/dev/shm/pool", named=True)
     assert [plan(spec).mount_free_bytes for spec in (folder, named)] == [3 * GIB, 3 * GIB]
     assert plan(MappingSpec(kind=Kind.HUGETLB)).hugetlb
+
+
+def test_a_mount_without_a_limit_does_not_bind() -> None:
+    class Unlimited(Calls):
+        def free_bytes(self, at: str | int) -> None:
+            return None
+
+    folder = MappingSpec(kind=Kind.TMPFS, path="/dev/shm")
+    assert plan(folder, calls=Unlimited()).mount_free_bytes is None
 
 
 def test_why_locked_memory_does_not_bind_is_said_of_the_device() -> None:

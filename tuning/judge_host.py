@@ -16,13 +16,20 @@ from hicachectl.tuning.host.gaps import (
     why_no_nodes,
     why_unidentified,
 )
+from hicachectl.tuning.host.iommu import DMA, DMA_FQ, dma_flushing
 from hicachectl.tuning.host.model import PciDevice, SlotKind
 
 __all__ = ["judge_host"]
 
 DEEP_EXIT_US = 100
 """An idle state that takes longer to leave is deep (docs/facts.md#idle-states). Our choice between the two families."""
-_STRICT, _LAZY = ("DMA", "strict"), ("DMA-FQ", "lazy")
+_FLUSHED = {
+    "strict": " and flushed at each unmap",
+    "lazy": " and flushed later, in batches",
+    "translated": "; whether they are flushed at each unmap or later is not known",
+}
+_FLUSH_LOG = "sudo dmesg | grep -iE 'IO/?TLB flush'"
+"""What the drivers of AMD and Intel say of it at boot (drivers/iommu, Linux 5.10)."""
 _DENIED = "permission denied"
 _SNAPSHOT_AS_ROOT = "take the snapshot as root: sudo hicachectl topo snapshot FILE.tar.zst"
 
@@ -42,25 +49,32 @@ def judge_host(sight: Sight) -> Iterator[Finding]:
 
 def _iommu(sight: Sight) -> Iterator[Finding]:
     """Judge the domains of what moves data; the host's mode only where no group of theirs is known."""
+    host = sight.machine.host
     domains = [(d, d.iommu_domain) for d in sight.movers if d.iommu_domain.value is not None]
-    mode = sight.machine.host.iommu_mode
-    for code, words in (("HC-IOMMU-STRICT", _STRICT), ("HC-IOMMU-TRANSLATED", _LAZY)):
-        hit = [(d, fact) for d, fact in domains if fact.value in words]
+    flushing = dma_flushing((d.iommu_domain.value for d in sight.machine.devices), host)
+    modes = {DMA: flushing.mode, DMA_FQ: "lazy"}
+    for code, mode in (
+        ("HC-IOMMU-STRICT", "strict"),
+        ("HC-IOMMU-TRANSLATED", "lazy"),
+        ("HC-IOMMU-TRANSLATED", "translated"),
+    ):
+        hit = [(d, fact) for d, fact in domains if modes.get(str(fact.value)) == mode]
         if hit:
             subject, told, source = hit[0][0].address, some(d.address for d, _ in hit), hit[0][1].source
-        elif not domains and mode.value in words:
-            subject, told, source = HOST, "every device", mode.source
+            kind = str(hit[0][1].value)
+        elif not domains and host.iommu_mode.value == mode:
+            subject, told, source = HOST, "every device", host.iommu_mode.source
+            kind = DMA_FQ if mode == "lazy" != flushing.mode else DMA
         else:
             continue
-        strict = code == "HC-IOMMU-STRICT"
-        heavy = strict and (bool(sight.accelerators) or subject == HOST)
-        cost = "and flushed at each unmap" if strict else "and flushed later, in batches"
+        heavy = mode == "strict" and (bool(sight.accelerators) or subject == HOST)
+        why = f" ({flushing.why})" if flushing.why is not None and (kind, mode) == (DMA, flushing.mode) else ""
         yield Finding(
             code,
             "warn" if heavy else "note",
             subject,
-            f"addresses of {told} are translated (domain {words[0]}, identity would pass them through) {cost}",
-            "cat /proc/cmdline",
+            f"addresses of {told} are translated (domain {kind}, identity would pass them through){_FLUSHED[mode]}{why}",
+            _FLUSH_LOG if mode == "translated" else "cat /proc/cmdline",
             source,
             tuple(d.address for d, _ in hit),
         )

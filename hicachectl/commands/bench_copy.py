@@ -151,19 +151,23 @@ def _probe(
     cli: Context, model: KVGeometry, n_pages: int, on: ProbeDevice, memory: MappingSpec, layouts: Sequence[Layout], backends: Sequence[Backend],
     rounds: int, time_budget_s: float | None,
 ) -> CopyProbe:  # fmt: skip
-    from hicachectl.runtime.probes.copy import run_copy_probe
+    from hicachectl.runtime.probes.copy import n_pairs_here, run_copy_probe
 
     deadline_s = None if time_budget_s is None else monotonic() + time_budget_s
-    with cli.progress("bench copy", total=len(layouts) * len(backends), unit="pairs") as progress:
+    with cli.progress("bench copy", total=n_pairs_here(on.name, layouts, backends), unit="pairs") as progress:
 
         def told(text: str) -> None:
+            if progress.state is not None:
+                progress.advance()
             progress.enter(text)
-            progress.advance()
 
-        return run_copy_probe(
+        probe = run_copy_probe(
             model, n_pages, on.name, layouts=layouts, backends=backends, rounds=rounds, host_memory=memory, told=told,
             go_on=lambda: deadline_s is None or monotonic() < deadline_s,
         )  # fmt: skip
+        if progress.state is not None:
+            progress.advance()
+        return probe
 
 
 def _refusal(probe: CopyProbe) -> HicacheError | None:

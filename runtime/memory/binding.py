@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from hicachectl.linux_calls import MPOL_LOCAL, why
+from hicachectl.linux_calls import MPOL_BIND, MPOL_LOCAL, why
 from hicachectl.runtime.memory.budget import require_node_room
 from hicachectl.runtime.memory.kinds import Kind
 from hicachectl.runtime.memory.numa import free_on_node, nodes_in_both
@@ -79,9 +79,11 @@ def _balances(calls: MemoryCalls) -> bool:
 
 
 def require_room_on_nodes(calls: MemoryCalls, mapped_bytes: int, spec: MappingSpec) -> None:
-    """Look at what the nodes that memory is bound to have left, before a page is touched. Raises CapacityError.
+    """Look at what the nodes that memory is placed on have left, before a page is touched. Raises CapacityError.
 
-    A bound page that cannot be had gets the process killed. Pages of the hugetlb pool are counted by themselves (`obtain`).
+    A bound page that cannot be had gets the process killed; an interleaved one comes from another node, and the placement does not
+    hold. Where that happens all the same (file cache that the kernel does not give back for it), `verify` tells. Pages of the hugetlb
+    pool are counted by themselves (`obtain`).
     """
     if spec.placed is None or spec.kind is Kind.HUGETLB:
         return
@@ -93,8 +95,16 @@ def require_room_on_nodes(calls: MemoryCalls, mapped_bytes: int, spec: MappingSp
             continue
         if found is not None:
             free[node] = found
-    spread = spec.placed.mode is not PlacementMode.WEIGHTED and len(free) > 1
-    require_node_room(free, mapped_bytes, spec.placed.nodes, spread=spread)
+    require_node_room(free, mapped_bytes, spec.placed.nodes, weights=_taken_by(calls, spec.placed))
+
+
+def _taken_by(calls: MemoryCalls, placed: Placed) -> dict[int, int] | None:
+    """Return the weights by which nodes give interleaved memory; None where it is bound."""
+    if policy_number(placed.mode) == MPOL_BIND:
+        return None
+    if placed.mode is PlacementMode.WEIGHTED:
+        return {node: weight for node, weight in kernel_weights(calls, placed).items() if weight > 0}
+    return dict.fromkeys(placed.nodes, 1)
 
 
 def kernel_weights(calls: MemoryCalls, placed: Placed) -> dict[int, int]:

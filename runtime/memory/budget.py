@@ -141,23 +141,36 @@ def ledger(host: HostMemory, asks: Sequence[Ask], *, reserve_bytes: int) -> Ledg
     )
 
 
-def require_node_room(free_bytes: Mapping[int, int], n_bytes: int, nodes: Sequence[int], *, spread: bool) -> None:
-    """Refuse a pool whose nodes have no room: memory bound to a full node gets the process killed, not refused. Pure.
+def require_node_room(
+    free_bytes: Mapping[int, int], n_bytes: int, nodes: Sequence[int], *, weights: Mapping[int, int] | None = None
+) -> None:
+    """Refuse a pool whose nodes have no room for it. Pure.
 
-    `spread`: the same amount from each node (interleave), so that the fullest one decides; else all of it from any of them.
-    `free_bytes` is what each node can give; where one is not known, nothing is judged. Raises CapacityError with the free bytes of each node.
+    `weights` None: bound to the nodes, all of it from any of them, and a page that none of them has gets the process killed. Else
+    interleaved, each node giving by its weight: nobody is killed, the kernel takes the rest from other nodes, so the placement would
+    not hold (docs/facts.md#interleave-spill), from where the first node is full. `free_bytes` is what each node can give; where one,
+    or its weight, is not known, nothing is judged. Raises CapacityError with the free bytes of each node.
     """
     known = {node: free_bytes[node] for node in nodes if node in free_bytes}
-    if not known or len(known) < len(nodes):
+    if not known or len(known) < len(nodes) or (weights is not None and set(nodes) - set(weights)):
         return
-    room = min(known.values()) * len(known) if spread else sum(known.values())
+    room, reason, hint = (
+        sum(known.values()),
+        "no other node may be used",
+        "make the pool smaller, or place it on more nodes",
+    )
+    if weights is not None:
+        total = sum(weights[node] for node in nodes)
+        first = min(nodes, key=lambda node: known[node] / weights[node])
+        room = known[first] * total // weights[first]
+        reason = f"node {first} is full first: the kernel would take what it lacks from other nodes, and the placement would not hold"
+        hint = f"make the pool smaller, free memory on node {first}, or give another placement"
     if n_bytes <= room:
         return
+    how = "" if weights is None else " by the placement"
     raise CapacityError(
-        f"a pool of {format_bytes(n_bytes)} on nodes {', '.join(map(str, sorted(known)))}, which have room for {format_bytes(room)}",
+        f"a pool of {format_bytes(n_bytes)} on nodes {', '.join(map(str, sorted(known)))}, which have room for {format_bytes(room)}{how}",
         terms=(("pool bytes", n_bytes), *((f"free on node {node}", free) for node, free in sorted(known.items()))),
-        why="interleaved memory takes as much from each node: the fullest decides"
-        if spread
-        else "no other node may be used",
-        hint="make the pool smaller, or place it on more nodes",
+        why=reason,
+        hint=hint,
     )

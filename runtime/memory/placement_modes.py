@@ -7,7 +7,8 @@
     weighted     all nodes, by the kernel's weights              MPOL_WEIGHTED_INTERLEAVE (Linux 6.9)
 
 MPOL_BIND, not MPOL_PREFERRED: a pool that silently spills to another node is the error this is for. A bound node without room
-gets the process killed, so what a node has left is looked at first (`budget.require_node_room`).
+gets the process killed, an interleaved one has the kernel take the rest from other nodes; so what a node has left is looked at
+first, and a pool that would do either is refused (`budget.require_node_room`).
 Source of the numbers: include/uapi/linux/mempolicy.h.
 """
 

@@ -86,10 +86,10 @@ def require_pool(calls: MemoryCalls, n_bytes: int, spec: MappingSpec) -> None:
 def require_mount_room(calls: MemoryCalls, at: str | int, n_bytes: int, path: str | None) -> None:
     """Refuse a file its file system has no room for: later, a store into it would kill the process. Raises CapacityError.
 
-    `at` is a descriptor of the file, or its folder.
+    `at` is a descriptor of the file, or its folder. A mount without a limit (size=0) has what the host has.
     """
     free = calls.free_bytes(at)
-    if free < n_bytes:
+    if free is not None and free < n_bytes:
         raise CapacityError(
             f"a file of {format_bytes(n_bytes)} on a tmpfs with {format_bytes(free)} left",
             terms=(("file bytes", n_bytes), ("bytes left on the mount", free)),

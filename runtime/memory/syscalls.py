@@ -64,8 +64,8 @@ class MemoryCalls(Protocol):
     def name(self, fd: int, path: str) -> FileIdentity:
         """Give a file without a name one that nothing has yet, and return which file it is."""
 
-    def free_bytes(self, at: int | str) -> int:
-        """Return what the file system of a descriptor or a path has left."""
+    def free_bytes(self, at: int | str) -> int | None:
+        """Return what the file system of a descriptor or a path has left; None where it has no limit of its own."""
 
     def close(self, fd: int) -> None:
         """Close a descriptor."""

@@ -31,7 +31,7 @@ from hicachectl.runtime.transfer.engine import TransferEngine
 from hicachectl.runtime.transfer.groups import layer_groups, load_groups
 from hicachectl.runtime.transfer.options import StagingOptions
 
-__all__ = ["NO_TIME", "CopyLines", "CopyProbe", "CopyRow", "copy_pool_bytes", "run_copy_probe"]
+__all__ = ["NO_TIME", "CopyLines", "CopyProbe", "CopyRow", "copy_pool_bytes", "n_pairs_here", "run_copy_probe"]
 
 NO_TIME = "no time was left for it"
 CELL_S = 15.0
@@ -111,6 +111,21 @@ def copy_pool_bytes(geometry: KVGeometry, n_pages: int) -> int:
     return (2 * n_pages + 8) * geometry.page_bytes
 
 
+def n_pairs_here(
+    device: str, layouts: Sequence[Layout], backends: Sequence[Backend], options: StagingOptions | None = None
+) -> int:
+    """Return how many of these pairs can run on a device: those that `run_copy_probe` tells of before it measures them."""
+    on, options = torch.device(device), options or StagingOptions()
+    why_not = [_why_not(layout, on, options) for layout in layouts]
+    return sum(found[kind] is None for found in why_not for kind in backends)
+
+
+def _why_not(layout: Layout, device: torch.device, options: StagingOptions) -> dict[Backend, str | None]:
+    """Say of every backend why it cannot run on this layout here, None where it can."""
+    missing = backends_here(layout, device, options)
+    return {kind: compatible(layout, kind, device.type) or missing[kind] for kind in Backend}
+
+
 def run_copy_probe(
     geometry: KVGeometry,
     n_pages: int,
@@ -128,7 +143,7 @@ def run_copy_probe(
     """Measure `n_pages` pages of a geometry in every layout with every backend, `rounds` times after a warm-up.
 
     `device` is named as torch does ("cpu", "cuda:0"), `host_memory` is what is asked of the host pools' memory. Takes two pools of `copy_pool_bytes` at a time, one in host memory, one on
-    the device, and gives them back. `told` hears a line before each pair, `go_on` is asked then whether there is time. Raises
+    the device, and gives them back. `told` hears a line before each pair that can run, `go_on` is asked then whether there is time. Raises
     UsageError for nothing to move, and WrongBytes where a copy was wrong.
     """
     if n_pages < 1 or rounds < 1:
@@ -182,15 +197,16 @@ class _Cells:
     ) -> list[CopyRow]:
         """Measure every backend; a refusal is a row."""
         layout = self._case.layout
-        missing = backends_here(layout, self._device, self._options)
+        why_not = _why_not(layout, self._device, self._options)
         rows = []
         for kind in backends:
-            told(f"{layout.value} {kind.value}")
             row = CopyRow(layout, kind)
-            why = compatible(layout, kind, self._device.type) or missing[kind]
+            why = why_not[kind]
             if why is not None:
-                row = replace(row, refused=why, refusal=_unsupported(kind, why, self._device.type))
-            elif not go_on():
+                rows.append(replace(row, refused=why, refusal=_unsupported(kind, why, self._device.type)))
+                continue
+            told(f"{layout.value} {kind.value}")
+            if not go_on():
                 row = replace(row, refused=NO_TIME)
             else:
                 row = self._cell(row)

@@ -275,6 +275,15 @@ def test_the_geometry_comes_from_flag_file_or_profile_and_else_suits_the_device(
     assert (ran.json["data"]["dtype"], ran.json["data"]["page_bytes"]) == ("int8", 256 << 10)
 
 
+def test_the_progress_of_copies_counts_the_pairs_that_can_run_and_ends_at_all_of_them() -> None:
+    only = ("--layout", "layer_first,page_first", "--backend", "cpu,uva", "--pages", "1", "--rounds", "1")
+    ran = call(*COPY, *only, "-o", "json", "--progress", "plain")
+    lines = [line for line in ran.err.splitlines() if " bench copy" in line]
+    assert "bench copy: layer_first cpu  0/2 pairs 0 %" in lines[1]
+    assert "bench copy: page_first cpu  1/2 pairs 50 %" in lines[2]
+    assert "2/2 pairs 100 %  done in" in lines[-1]
+
+
 @pytest.mark.parametrize(
     ("more", "code", "words"),
     [

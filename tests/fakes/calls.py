@@ -29,7 +29,7 @@ class FakeCalls:
     fallbacks: int = 0
     refuse: dict[str, int] = field(default_factory=dict)
     lies_on: Callable[[int], int] = lambda node: node
-    mount_free_bytes: int = 1 << 30
+    mount_free_bytes: int | None = 1 << 30
     calls: list[str] = field(default_factory=list)
     reserved: dict[int, int] = field(default_factory=dict)
     open_files: set[int] = field(default_factory=set)
@@ -78,7 +78,7 @@ class FakeCalls:
         self.folders.append(folder)
         return self._open()
 
-    def free_bytes(self, at: int | str) -> int:
+    def free_bytes(self, at: int | str) -> int | None:
         self._call("free_bytes")
         return self.mount_free_bytes
 

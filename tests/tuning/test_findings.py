@@ -20,6 +20,7 @@ from finding_cases import (
     group,
     large,
     of,
+    old_card,
     on_node_zero,
     shm,
     short,
@@ -36,11 +37,12 @@ from hosts.machines import (
     machine,
     paired,
     unread,
+    with_device,
 )
 
 from hicachectl.tuning.findings import CODES, judge, worst
 from hicachectl.tuning.host.facts import Fact, known, unknown
-from hicachectl.tuning.host.model import Machine
+from hicachectl.tuning.host.model import Machine, SlotKind
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.code)
@@ -224,6 +226,59 @@ def test_host_settings_weigh_less_without_accelerators() -> None:
         (replace(bare, memory=shm("never").memory), "HC-SHM-4K"),
     ):
         assert weights(code, value) == ["note"]
+
+
+def test_a_domain_of_type_dma_is_strict_only_where_kernel_or_command_line_say_so() -> None:
+    assert of("HC-IOMMU-STRICT", old_card()) == []
+    (plain,) = of("HC-IOMMU-TRANSLATED", old_card())
+    assert (plain.severity, plain.subject, plain.hint) == ("note", CARD, "sudo dmesg | grep -iE 'IO/?TLB flush'")
+    assert (
+        "(domain DMA, identity would pass them through); whether they are flushed at each unmap or later is not known"
+        in plain.message
+    )
+    assert (
+        "(Linux 5.10.0-136.el9 may print DMA for strict and lazy flushing alike, Linux 5.15 tells them apart)"
+        in plain.message
+    )
+    told = {"intel_iommu": known("on,strict", "/proc/cmdline")}
+    (strict,) = of("HC-IOMMU-STRICT", old_card(cpu_vendor="GenuineIntel", pinned=told))
+    assert "at each unmap (intel_iommu=strict on the kernel command line)" in strict.message
+    assert of("HC-IOMMU-TRANSLATED", old_card(cpu_vendor="GenuineIntel", pinned=told)) == []
+    arm = {"architecture": "aarch64", "pinned": {"iommu.strict": known("0", "/proc/cmdline")}}
+    (lazy,) = of("HC-IOMMU-TRANSLATED", old_card(**arm))
+    assert (
+        "(domain DMA, identity would pass them through) and flushed later, in batches (iommu.strict=0" in lazy.message
+    )
+    neighbour = next(d.address for d in machine().devices if d.kind == SlotKind.ACCELERATOR and d.address != CARD)
+    other = with_device(old_card(), neighbour, iommu_domain="DMA-FQ")
+    assert [found.subject for found in of("HC-IOMMU-STRICT", other)] == [CARD]
+    assert [found.subject for found in of("HC-IOMMU-TRANSLATED", other)] == [neighbour]
+
+
+@pytest.mark.parametrize(
+    ("mode", "code", "words"),
+    [
+        ("strict", "HC-IOMMU-STRICT", "domain DMA, identity would pass them through) and flushed at each unmap"),
+        (
+            "lazy",
+            "HC-IOMMU-TRANSLATED",
+            "domain DMA-FQ, identity would pass them through) and flushed later, in batches",
+        ),
+        (
+            "translated",
+            "HC-IOMMU-TRANSLATED",
+            "whether they are flushed at each unmap or later is not known (Linux 5.10.0-136.el9 may",
+        ),
+    ],
+)
+def test_the_hosts_mode_is_judged_where_no_device_has_a_domain(mode: str, code: str, words: str) -> None:
+    gone = {"iommu_domain": unknown("type", "no such file")}
+    value = machine(
+        *(change(d, **gone) for d in machine().devices), host={"iommu_mode": mode, "kernel": "5.10.0-136.el9"}
+    )
+    (found,) = [one for one in judge(value) if one.code.startswith("HC-IOMMU")]
+    assert (found.code, found.subject) == (code, "host")
+    assert words in found.message
 
 
 def test_the_worst_comes_first_and_the_order_does_not_change() -> None:

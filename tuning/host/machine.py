@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from dataclasses import replace
 
 from hicachectl.tuning.host.facts import Confidence, Fact, derive, known, unknown
+from hicachectl.tuning.host.iommu import DMA, DMA_FQ, dma_flushing
 from hicachectl.tuning.host.isolation import read_container, read_lockdown, read_virtualisation
 from hicachectl.tuning.host.kernel_text import field, id_list, number, signed, status_fields
 from hicachectl.tuning.host.model import Host
@@ -32,9 +34,9 @@ _CAPABILITIES = (
     "checkpoint_restore",
 )  # fmt: skip
 """In the order of their bits (include/uapi/linux/capability.h)."""
-_DOMAIN_MODES = {"DMA": "strict", "DMA-FQ": "lazy", "identity": "identity"}
-"""Domain types of Documentation/ABI/testing/sysfs-kernel-iommu_groups; DMA-FQ flushes lazily, by queue."""
-_STRICTEST = ("strict", "lazy", "identity")
+_DOMAIN_MODES = {DMA_FQ: "lazy", "identity": "identity"}
+"""Domain types of Documentation/ABI/testing/sysfs-kernel-iommu_groups; what DMA says, `iommu.dma_flushing` tells."""
+_STRICTEST = ("strict", "translated", "lazy", "identity")
 _CPU_HEAD_BYTES = 8192
 """Enough for the first CPU's paragraph; reading all of it makes the kernel ask every CPU for its frequency."""
 
@@ -44,7 +46,7 @@ def read_host(root: HostRoot) -> Host:
     line = root.text("/proc/cmdline")
     cpu = root.data("/proc/cpuinfo", _CPU_HEAD_BYTES).then(_first_cpu)
     idle_state, idle_exit_us = _deepest_idle(root)
-    return Host(
+    host = Host(
         hostname=root.text("/proc/sys/kernel/hostname").then(_word),
         kernel=_kernel(root),
         architecture=_architecture(root, cpu),
@@ -59,18 +61,20 @@ def read_host(root: HostRoot) -> Host:
         cpu_model=field(cpu, "model").then(number),
         cpu_name=_one_of(cpu, "model name", "cpu"),
         capabilities=read_capabilities(root),
-        iommu_mode=read_iommu_mode(root),
+        iommu_mode=unknown("/sys/kernel/iommu_groups", "not looked at"),
         deepest_idle_state=idle_state,
         deepest_idle_exit_us=idle_exit_us,
         pci_ids=find_pci_ids(root),
     )
+    return replace(host, iommu_mode=read_iommu_mode(root, host))
 
 
-def read_iommu_mode(root: HostRoot) -> Fact[str]:
-    """Derive strict, lazy or identity from the groups' domain types, `off` where there is no group.
+def read_iommu_mode(root: HostRoot, host: Host) -> Fact[str]:
+    """Derive strict, lazy, translated or identity from the groups' domain types, `off` where there is no group.
 
-    The command line does not tell: `amd_iommu=pt` is ignored and translation stays on. Groups may differ: the mode is the one
-    most of them have, of equals the stricter, and `source` counts them.
+    The command line does not tell whether there is translation: `amd_iommu=pt` is ignored and it stays on. How it is flushed the type
+    tells since Linux 5.15; before, `translated` says that it is not known (`iommu.dma_flushing`, by kernel, processor and command line
+    of `host`). Groups may differ: the mode is the one most of them have, of equals the stricter, and `source` counts them.
     """
     folder = "/sys/kernel/iommu_groups"
     names = root.names(folder)
@@ -79,24 +83,27 @@ def read_iommu_mode(root: HostRoot) -> Fact[str]:
     groups = [name for name in names.value if name.isdigit()]
     if not groups:
         return Fact("off", f"{folder} (no group)", Confidence.DERIVED)
-    modes: Counter[str] = Counter()
+    kinds: list[str] = []
     for group in groups:
         kind = root.text(f"{folder}/{group}/type")
         if kind.value is None:
             return Fact(None, kind.source, Confidence.DERIVED, kind.reason)
-        if kind.value in _DOMAIN_MODES:
-            modes[_DOMAIN_MODES[kind.value]] += 1
+        if kind.value in (DMA, *_DOMAIN_MODES):
+            kinds.append(kind.value)
         elif kind.value not in (
             "blocked",
             "unmanaged",
             "auto",
         ):  # groups a user-space driver holds say nothing of the mode
             return Fact(None, kind.source, Confidence.DERIVED, f"not a domain type: {kind.value[:40]!r}")
-    if not modes:
+    if not kinds:
         return Fact(None, f"{folder}/*/type", Confidence.DERIVED, "no group is in a kernel driver's domain")
+    flushing = dma_flushing(kinds, host)
+    modes = Counter(flushing.mode if kind == DMA else _DOMAIN_MODES[kind] for kind in kinds)
     mode = max(modes, key=lambda found: (modes[found], -_STRICTEST.index(found)))
     counts = ", ".join(f"{n} {name}" for name, n in modes.most_common())
-    return Fact(mode, f"{folder}/*/type ({counts})", Confidence.DERIVED)
+    why = f"; {flushing.why}" if flushing.why is not None and DMA in kinds else ""
+    return Fact(mode, f"{folder}/*/type ({counts}{why})", Confidence.DERIVED)
 
 
 # -- kernel -------------------------------------------------------------------------------------------------------------

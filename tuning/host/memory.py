@@ -93,10 +93,16 @@ def _tmpfs(mount: Mount, table: Fact[tuple[Mount, ...]]) -> TmpfsMount:
     return TmpfsMount(
         path=mount.path,
         huge=known(huge, source) if huge else known("never", source, Confidence.DERIVED),
-        size_bytes=known(size, source).then(_size)
-        if size
-        else unknown(source, "no size= option: the kernel's default"),
+        size_bytes=_limit(size, source),
     )
+
+
+def _limit(size: str | None, source: str) -> Fact[int]:
+    """A size of 0 is no limit of the mount: the host's memory is (docs/facts.md#tmpfs-size)."""
+    if not size:
+        return unknown(source, "no size= option: the kernel's default")
+    limit = known(size, source).then(_size)
+    return unknown(source, "no limit: size=0") if limit.value == 0 else limit
 
 
 def _size(text: str) -> int:

@@ -299,7 +299,7 @@ class Host:
     capabilities: Fact[tuple[str, ...]]
     """Effective capabilities of this process, by name."""
     iommu_mode: Fact[str]
-    """strict | lazy | identity | off, from the domain types of the groups."""
+    """strict | lazy | translated (how it is flushed is not known) | identity | off, from the domain types of the groups."""
     deepest_idle_state: Fact[str]
     deepest_idle_exit_us: Fact[int]
     pci_ids: Fact[str]

@@ -36,8 +36,8 @@ class Calls(Protocol):
     def nameless_file(self, folder: str, n_bytes: int) -> int:
         """Return a descriptor of a file in `folder` that has no name and is gone when it is closed, as long as asked."""
 
-    def free_bytes(self, at: int | str) -> int:
-        """Return what the file system of a descriptor or a path has left."""
+    def free_bytes(self, at: int | str) -> int | None:
+        """Return what the file system of a descriptor or a path has left; None where it has no limit of its own."""
 
     def close(self, fd: int) -> None:
         """Close a descriptor."""

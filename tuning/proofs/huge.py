@@ -97,7 +97,8 @@ def _map(
 ) -> Pages | str:
     """Map, populate and read back, again where smaps has not all of it; a text says why it could not be read."""
     with _file(item, root, calls, kind, n_bytes) as fd:
-        if fd is not None and kind.name == "tmpfs-huge" and calls.free_bytes(fd) < 2 * n_bytes:
+        free = calls.free_bytes(fd) if fd is not None and kind.name == "tmpfs-huge" else None
+        if free is not None and free < 2 * n_bytes:
             return f"less than {2 * n_bytes // _MIB} MiB are free on the mount"
         with aligned(calls, n_bytes, huge_bytes, fd) as start:
             if advise:

@@ -26,7 +26,8 @@ class Term:
 class PoolPlan:
     """What else bounds a pool: how many of its size the host holds, its nodes, its mount, and whether it is of reserved huge pages.
 
-    `copies`: how often the ranks together hold a pool of this size. `nodes` None: no placement asked. `mount_free_bytes`: kind tmpfs.
+    `copies`: how often the ranks together hold a pool of this size. `nodes` None: no placement asked. `mount_free_bytes`: kind tmpfs, on a
+    mount with a limit.
     `locked` says that RLIMIT_MEMLOCK counts, `lock_reason` why it does not.
     """
 

@@ -5,6 +5,9 @@ one-to-one            nodes x the smallest: each rank has a pool of its own on a
                       the ranks on each, the first nodes having one more
 socket, interleave    nodes x the smallest: as much is taken from each
 weighted              until the first node is full, each giving by its weight
+
+Of the last two rows the kernel would give more, from nodes that were not asked for: no pool is sized, and none is made
+(`runtime.memory.budget.require_node_room`), whose placement would not hold.
 """
 
 from __future__ import annotations

@@ -84,8 +84,9 @@ class TrialStorage:
 
     def _made(self) -> Path:
         try:
-            free = shutil.disk_usage(self.parent).free
-            if free < self.n_bytes:
+            disk = shutil.disk_usage(self.parent)
+            free = disk.free
+            if disk.total and free < self.n_bytes:  # a tmpfs without a limit (size=0) has a total of 0
                 raise CapacityError(
                     f"a storage tier of {self.n_bytes} bytes, the disk has {free} left",
                     where=str(self.parent),

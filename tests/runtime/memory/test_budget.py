@@ -59,16 +59,41 @@ def test_free_hugetlb_pages_serve_pools_of_that_kind_and_no_other() -> None:
         more.require()
 
 
-def test_a_full_node_refuses_what_is_bound_to_it_and_the_fullest_what_is_spread() -> None:
+EVEN = {0: 1, 1: 1}
+
+
+def test_a_full_node_refuses_what_is_bound_to_it_and_the_first_full_one_what_is_spread() -> None:
     free = {0: 10, 1: 40}
-    require_node_room(free, 10, (0,), spread=False)
-    require_node_room(free, 50, (0, 1), spread=False)
-    require_node_room(free, 20, (0, 1), spread=True)
-    require_node_room(free, 1000, (0, 7), spread=False)
-    for n_bytes, nodes, spread in ((11, (0,), False), (51, (0, 1), False), (21, (0, 1), True)):
+    require_node_room(free, 10, (0,))
+    require_node_room(free, 50, (0, 1))
+    require_node_room(free, 20, (0, 1), weights=EVEN)
+    require_node_room(free, 50, (0, 1), weights={0: 1, 1: 4})
+    require_node_room(free, 1000, (0, 7))
+    require_node_room(free, 1000, (0, 1), weights={0: 1})  # a weight that is not known
+    for n_bytes, nodes, weights in (
+        (11, (0,), None),
+        (51, (0, 1), None),
+        (21, (0, 1), EVEN),
+        (14, (0, 1), {0: 3, 1: 1}),
+    ):
         with pytest.raises(CapacityError) as caught:
-            require_node_room(free, n_bytes, nodes, spread=spread)
+            require_node_room(free, n_bytes, nodes, weights=weights)
         assert dict(caught.value.terms)["free on node 0"] == 10
+
+
+def test_what_is_bound_may_use_no_other_node_and_what_is_spread_would_lie_on_others() -> None:
+    with pytest.raises(CapacityError) as bound:
+        require_node_room({0: 10, 1: 40}, 51, (0, 1))
+    assert (bound.value.why, bound.value.hint) == (
+        "no other node may be used",
+        "make the pool smaller, or place it on more nodes",
+    )
+    with pytest.raises(CapacityError, match="which have room for 20 B by the placement") as spread:
+        require_node_room({0: 10, 1: 40}, 21, (0, 1), weights=EVEN)
+    assert spread.value.why == (
+        "node 0 is full first: the kernel would take what it lacks from other nodes, and the placement would not hold"
+    )
+    assert spread.value.hint == "make the pool smaller, free memory on node 0, or give another placement"
 
 
 def test_a_passed_limit_leaves_no_room_and_no_negative_one() -> None:

@@ -71,6 +71,16 @@ def test_on_an_unknown_architecture_numa_calls_are_refused_not_guessed() -> None
         assert caught.value.errno == errno.ENOSYS
 
 
+def test_a_mount_without_a_limit_has_no_free_bytes_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def statvfs(n_blocks: int, n_free: int) -> os.statvfs_result:
+        return os.statvfs_result((4096, 4096, n_blocks, n_free, n_free, 0, 0, 0, 0, 255))
+
+    monkeypatch.setattr("os.statvfs", lambda at: statvfs(0, 0))  # tmpfs with size=0
+    assert PoolCalls().free_bytes("/dev/shm") is None
+    monkeypatch.setattr("os.statvfs", lambda at: statvfs(2, 0))
+    assert PoolCalls().free_bytes("/dev/shm") == 0
+
+
 def test_a_touch_of_memory_that_is_not_there_is_refused_and_not_killed() -> None:
     calls = PoolCalls()
     at = calls.reserve(1 << 20)

@@ -142,6 +142,14 @@ def test_a_file_its_mount_has_no_room_for_is_refused_before_a_page_is_touched() 
     assert kernel.holds_nothing
 
 
+def test_a_file_on_a_mount_without_a_limit_is_made() -> None:
+    kernel = FakeKernel()
+    kernel.free = None
+    require_pool(kernel, 5 * MIB, MappingSpec(kind=Kind.TMPFS, path="/dev/shm"))
+    with made(kernel, MappingSpec(kind=Kind.TMPFS, path="/dev/shm/pool", named=True)):
+        assert "populate" in kernel.calls
+
+
 def test_the_kernel_is_asked_in_the_order_of_the_contract() -> None:
     kernel, driver = FakeKernel(), FakeDriver()
     mapping = made(kernel, MappingSpec(placed=SPREAD), driver)
@@ -498,17 +506,53 @@ def test_a_driver_that_does_not_come_up_is_a_refused_registration() -> None:
     assert [call for call, _ in driver.log] == ["prepare"]
 
 
-def test_memory_bound_to_nodes_without_room_is_refused_before_a_page_is_touched() -> None:
+def with_free(mib_by_node: dict[int, int]) -> FakeKernel:
     kernel = FakeKernel()
-    for node, kib in ((0, 9 << 10), (1, 2 << 10)):
-        kernel.files[f"/sys/devices/system/node/node{node}/meminfo"] = f"Node {node} MemFree: {kib} kB\n"
+    for node, mib in mib_by_node.items():
+        kernel.files[f"/sys/devices/system/node/node{node}/meminfo"] = f"Node {node} MemFree: {mib << 10} kB\n"
+    return kernel
+
+
+def test_memory_bound_to_nodes_without_room_is_refused_before_a_page_is_touched() -> None:
+    kernel = with_free({0: 9, 1: 2})
     with made(kernel, MappingSpec(placed=Placed(PlacementMode.LOCAL, (0,)))):
         pass
     kernel.calls.clear()
-    with pytest.raises(CapacityError, match="which have room for 4"):
-        made(kernel, MappingSpec(placed=SPREAD))
+    with pytest.raises(CapacityError, match="which have room for 2") as caught:
+        made(kernel, MappingSpec(placed=Placed(PlacementMode.LOCAL, (1,))))
+    assert caught.value.why == "no other node may be used"
     assert "populate" not in kernel.calls
     assert kernel.holds_nothing
+
+
+@pytest.mark.parametrize("mode", [PlacementMode.SOCKET, PlacementMode.INTERLEAVE])
+def test_an_interleaved_pool_that_other_nodes_would_have_to_help_is_refused_with_that_reason(
+    mode: PlacementMode,
+) -> None:
+    kernel = with_free({0: 9, 1: 2})
+    with pytest.raises(CapacityError, match="which have room for 4") as caught:
+        made(kernel, MappingSpec(placed=Placed(mode, (0, 1))))
+    assert "node 1 is full first: the kernel would take what it lacks from other nodes" in (caught.value.why or "")
+    assert "populate" not in kernel.calls
+    assert kernel.holds_nothing
+
+
+@pytest.mark.parametrize(("weights", "refused"), [((3, 1), False), ((1, 1), True), ((1, None), False), ((0, 1), False)])
+def test_weighted_memory_is_refused_by_the_kernels_weights_as_far_as_they_are_known(
+    weights: tuple[int | None, int | None], refused: bool
+) -> None:
+    kernel = with_free({0: 9, 1: 2})
+    for node, weight in enumerate(weights):
+        if weight is not None:
+            kernel.files[f"/sys/kernel/mm/mempolicy/weighted_interleave/node{node}"] = f"{weight}\n"
+    spec = MappingSpec(placed=Placed(PlacementMode.WEIGHTED, (0, 1)))
+    if refused:
+        with pytest.raises(CapacityError, match="node 1 is full first"):
+            made(kernel, spec)
+        return
+    with made(kernel, spec) as mapping:
+        assert "populate" in kernel.calls
+        assert mapping.report.step("bind") is not None
 
 
 @pytest.mark.parametrize("fault", Fault)

@@ -137,6 +137,60 @@ def test_domain_types_become_modes(tmp_path: Path, kinds: tuple[str, ...], mode:
     assert read(tmp_path, types).iommu_mode.value == mode
 
 
+OLD, LINE = "5.10.0-136.el9.x86_64", "/proc/cmdline"
+INTEL = "processor\t: 0\nvendor_id\t: GenuineIntel\nflags\t\t: fpu lm\n"
+ARM = "processor\t: 0\nCPU implementer\t: 0x48\nCPU architecture: 8\n"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "cpu", "line", "kinds", "mode"),
+    [
+        (OLD, INTEL, "intel_iommu=on", ("DMA",) * 3, "translated"),
+        (OLD, INTEL, "intel_iommu=on", ("DMA", "identity", "DMA"), "translated"),
+        (OLD, INTEL, "", ("identity",) * 3, "identity"),
+        (OLD, INTEL, "intel_iommu=on,strict", ("DMA",) * 3, "strict"),
+        (OLD, INTEL, "amd_iommu=fullflush", ("DMA",) * 3, "translated"),
+        (OLD, None, "amd_iommu=fullflush", ("DMA",) * 3, "strict"),
+        (OLD, None, "intel_iommu=strict", ("DMA",) * 3, "translated"),
+        (OLD, INTEL, "iommu.strict=1", ("DMA",) * 3, "translated"),  # of ARM64 alone before 5.13
+        ("5.13.0", INTEL, "iommu.strict=1", ("DMA",) * 3, "strict"),
+        ("5.13.0", INTEL, "iommu.strict=1 iommu.strict=0", ("DMA",) * 3, "lazy"),
+        ("5.13.0", INTEL, "iommu.strict=0 intel_iommu=strict", ("DMA",) * 3, "strict"),
+        (OLD, ARM, "iommu.strict=0", ("DMA",) * 3, "lazy"),
+        (OLD, ARM, "iommu.strict=1", ("DMA",) * 3, "strict"),
+        (OLD, ARM, "iommu.strict=maybe", ("DMA",) * 3, "translated"),
+        ("5.14.0-427.el9.x86_64", INTEL, "", ("DMA",) * 3, "translated"),
+        (
+            "5.14.0-427.el9.x86_64",
+            INTEL,
+            "",
+            ("DMA", "DMA", "DMA-FQ"),
+            "strict",
+        ),  # a vendor's kernel that tells them apart
+        ("5.15.0", INTEL, "", ("DMA",) * 3, "strict"),
+        ("6.1.0", INTEL, "iommu.strict=0", ("DMA",) * 3, "strict"),
+        ("odd", INTEL, "", ("DMA",) * 3, "translated"),
+    ],
+)
+def test_before_linux_5_15_the_type_dma_does_not_say_strict(
+    tmp_path: Path, kernel: str, cpu: str | None, line: str, kinds: tuple[str, ...], mode: str
+) -> None:
+    changes: dict[str, str | bytes] = {"/proc/sys/kernel/osrelease": kernel, LINE: line}
+    changes |= {f"/sys/kernel/iommu_groups/{group}/type": kind for group, kind in zip((0, 1, 12), kinds, strict=True)}
+    changes |= {} if cpu is None else {"/proc/cpuinfo": cpu}
+    changes |= {"/proc/sys/kernel/arch": "aarch64"} if cpu == ARM else {}
+    assert read(tmp_path, changes).iommu_mode.value == mode
+
+
+def test_the_source_of_the_mode_says_what_the_type_did_not(tmp_path: Path) -> None:
+    old: dict[str, str | bytes] = {f"/sys/kernel/iommu_groups/{group}/type": "DMA" for group in (0, 1, 12)}
+    old |= {"/proc/sys/kernel/osrelease": OLD, LINE: "", "/proc/cpuinfo": INTEL}
+    source = read(tmp_path / "unknown", old).iommu_mode.source
+    assert f"3 translated; Linux {OLD} may print DMA for strict and lazy flushing alike" in source
+    source = read(tmp_path / "told", old | {LINE: "intel_iommu=strict"}).iommu_mode.source
+    assert "3 strict; intel_iommu=strict on the kernel command line" in source
+
+
 def test_no_group_is_off_and_no_folder_is_unknown(tmp_path: Path) -> None:
     gone = tuple(f"/sys/kernel/iommu_groups/{group}/type" for group in (0, 1, 12))
     assert read(tmp_path / "unknown", without=gone).iommu_mode.reason == "no such file"

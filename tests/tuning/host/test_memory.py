@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from small_host import GIB, KIB, MIB, THP, small_host, write_host
 
-from hicachectl.tuning.host.facts import Confidence
+from hicachectl.tuning.host.facts import Confidence, is_absent
 from hicachectl.tuning.host.memory import read_memory
 from hicachectl.tuning.host.model import Memory
 from hicachectl.tuning.host.root import HostRoot
@@ -66,6 +66,13 @@ def test_a_tmpfs_mount_shows_its_huge_option_and_the_last_mount_hides_the_first(
     assert mounts["/mnt/a pool"].huge.value == "never"
     assert mounts["/mnt/a pool"].huge.confidence is Confidence.DERIVED
     assert mounts["/mnt/a pool"].size_bytes.reason == "no size= option: the kernel's default"
+
+
+def test_a_tmpfs_of_size_0_has_no_limit(tmp_path: Path) -> None:
+    table = {"/proc/mounts": "tmpfs /dev/shm tmpfs rw,size=0k 0 0\n"}
+    (mount,) = read(tmp_path, table, without=("/proc/self/mountinfo",)).tmpfs
+    assert (mount.size_bytes.value, mount.size_bytes.reason) == (None, "no limit: size=0")
+    assert is_absent(mount.size_bytes.reason or "")
 
 
 def test_an_older_mount_table_serves_where_mountinfo_is_missing(tmp_path: Path) -> None:

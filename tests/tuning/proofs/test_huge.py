@@ -239,6 +239,11 @@ def test_a_full_mount_is_left_alone(tmp_path: Path) -> None:
     assert "reserve" not in calls.calls
 
 
+def test_a_mount_without_a_limit_is_looked_at(tmp_path: Path) -> None:
+    found, _ = prove(tmp_path, "tmpfs-huge", mount_free_bytes=None)
+    assert found.held is not None
+
+
 def test_pages_that_did_not_stay_prove_nothing(tmp_path: Path) -> None:
     found, _ = prove(tmp_path, "thp-anonymous", resident_mib=60, huge_mib=lambda advised: 60 if advised else 0)
     assert (found.held, found.reason) == (None, "only 60 MiB stayed in memory")

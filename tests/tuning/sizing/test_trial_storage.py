@@ -88,6 +88,9 @@ def test_a_disk_without_room_is_refused_with_both_amounts(tmp_path: Path, monkey
         pass
     assert dict(caught.value.terms) == {"storage tier of the steps": 81920, "free on its disk": 81919}
     assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr("shutil.disk_usage", lambda path: Usage(0, 0, 0))  # tmpfs with size=0
+    with one.emptied() as folder:
+        assert folder.path.is_dir()
 
 
 def test_a_folder_that_cannot_be_made_is_the_steps_failure(tmp_path: Path) -> None:
