@@ -108,8 +108,11 @@ def plan_run(run: RunConfig, *, tuned_weights: str | None = None, must_fit: bool
         trace = open_trace(run.trace, session_gap_s=run.session_gap_s)
         name = Path(run.trace).name
     else:
-        trace = synthetic(run.synthetic, seed=run.seed)
+        trace = made = synthetic(run.synthetic, seed=run.seed)
         name = f"synthetic {run.synthetic} seed {run.seed}"
+        if made.block_tokens % run.page_tokens:
+            trace = synthetic(run.synthetic, seed=run.seed, block_tokens=run.page_tokens)
+            name += f" in blocks of {run.page_tokens} tokens"
     info = trace.info()
     if not info.n_requests:
         raise UsageError(

@@ -180,7 +180,7 @@ def _why_not(prediction: Prediction, climbed: Climbed) -> tuple[str, str]:
 
     chosen, reach = prediction.choice.host_pages, prediction.reach
     tried = [step.pages for step in climbed.steps]
-    more = "hicachectl tune size --steps auto tries what it takes"
+    more = "the same line with --steps auto tries what it takes"
     if climbed.ended is Ended.NO_ROOM:
         return (
             f"a pool of {reach.above(chosen)} pages would tell, the memory holds {reach.most_pages}",

@@ -6,6 +6,8 @@ import signal
 import sys
 from pathlib import Path
 
+from hypothesis import settings
+
 # Import mode importlib puts nothing on sys.path; the repository root must stay off it (`import runtime` would work).
 _HERE = str(Path(__file__).resolve().parent)
 if _HERE not in sys.path:
@@ -15,3 +17,6 @@ if _HERE not in sys.path:
 for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _usual)
+
+settings.register_profile("suite", deadline=None)  # a machine that pauses is no slow program
+settings.load_profile("suite")

@@ -17,7 +17,7 @@ from hicachectl.config_models import RunConfig
 from hicachectl.disk_room import disk_warnings, require_disk_room
 from hicachectl.errors import CapacityError
 from hicachectl.run_plan import plan_run
-from hicachectl.runtime.replay.synthetic import synthetic
+from hicachectl.runtime.replay.synthetic import CLASSES, synthetic
 from hicachectl.schemas_io import document_schema
 
 
@@ -45,6 +45,16 @@ def test_a_limit_replays_the_first_requests_of_the_same_synthetic_workload() -> 
         assert np.array_equal(ours.blocks, theirs.blocks)
         assert (ours.time_s, ours.input_tokens, ours.session) == (theirs.time_s, theirs.input_tokens, theirs.session)
     assert (plan.info, plan.replay.limit) == (whole.info(), 5)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("page_tokens", [48, 64, 512])
+def test_a_synthetic_workload_has_blocks_that_pages_can_be_cut_from(name: str, page_tokens: int) -> None:
+    own = synthetic(name).block_tokens
+    plan = plan_run(RunConfig(synthetic=name, page_tokens=page_tokens, limit=3))
+    told = f" in blocks of {page_tokens} tokens"
+    assert plan.info.block_tokens == (own if own % page_tokens == 0 else page_tokens)
+    assert plan.replay.trace_name == f"synthetic {name} seed 0{told if own % page_tokens else ''}"
 
 
 def test_auto_device_slots_hold_the_longest_request_that_will_be_replayed(tmp_path: Path) -> None:

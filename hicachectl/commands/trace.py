@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hicachectl.context import Context
-from hicachectl.envelope import Diagnostic, Result
+from hicachectl.envelope import Diagnostic, Fact, Result
 from hicachectl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -121,7 +123,7 @@ def info(ctx: typer.Context, file: FileArgument, session_gap: GapOption = 60.0) 
 
     cli: Context = ctx.obj
     data, facts = info_data(_open(file, session_gap), str(file))
-    cli.emit(Result("hicachectl.trace-info/1", data, facts=facts), render=_draw_info)
+    cli.emit(Result("hicachectl.trace-info/1", data, facts=facts), render=partial(_draw_info, facts=facts))
 
 
 @app.command()
@@ -179,7 +181,7 @@ def _numbers(text: str) -> list[int]:
     words = [word.strip().replace("_", "") for word in text.split(",")]
     if not all(word.isascii() and word.isdigit() and len(word) <= _MOST_DIGITS and int(word) >= 1 for word in words):
         raise UsageError(
-            f"{text!r} is no list of sizes",
+            f"{text!r} is no list of page counts",
             where="--capacities",
             why="each is a whole number of pages, at least 1",
             hint="--capacities 8000,32000,64000",
@@ -207,6 +209,11 @@ def _curve_findings(data: dict[str, Any]) -> list[Diagnostic]:
 def _written(cli: Context, path: str, made: Trace, source: str, out: Path, force: bool) -> None:
     from hicachectl.runtime.replay.trace1 import write_trace
 
+    if str(out) == "-":
+        raise UsageError(
+            "a trace is not written to standard output", where="OUT", why="it appears whole or not at all, under its name",
+            hint="name a file: out.jsonl, or .gz, .xz, .zst for a packed one",
+        )  # fmt: skip
     if os.path.exists(out) and not force:
         raise UsageError(
             "there is a file already", where=str(out), why="OUT names it", hint="--force replaces it, or name another"
@@ -232,7 +239,7 @@ def _written(cli: Context, path: str, made: Trace, source: str, out: Path, force
     cli.emit(Result(f"hicachectl.trace-{path}/1", data), render=render)
 
 
-def _draw_info(screen: Screen, data: dict[str, Any]) -> None:
+def _draw_info(screen: Screen, data: dict[str, Any], *, facts: Mapping[str, Fact]) -> None:
     from hicachectl.units import format_count
 
     screen.print(f"TRACE  {data['path']}  {data['format']}, blocks of {data['block_tokens']} tokens", "bold")
@@ -241,8 +248,10 @@ def _draw_info(screen: Screen, data: dict[str, Any]) -> None:
         ("block references", "blocks"), ("distinct blocks", "distinct_blocks"), ("longest request, blocks", "longest_request_blocks"),
     ):  # fmt: skip
         value = data[key]
-        shown = format_count(value) if value is not None else "not known"
-        screen.print(f"  {label:<24} {shown}")
+        if value is None:
+            screen.paragraph(f"  {label:<24} ", f"not known: {facts[f'/{key}'].reason}")
+        else:
+            screen.print(f"  {label:<24} {format_count(value)}")
     screen.print(f"  {'span':<24} {data['span_s']:.0f} s")
     quantiles = "  ".join(f"p{q} {format_count(n)}" for q, n in data["input_tokens_quantiles"].items())
     screen.print(f"  {'input tokens a request':<24} {quantiles}")

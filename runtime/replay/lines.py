@@ -211,7 +211,7 @@ def _show(value: object) -> str:
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[BinaryIO, str]]:
     try:
-        if path.exists() and not path.is_file():
+        if str(path) == "-" or (path.exists() and not path.is_file()):
             raise UsageError("not a regular file", where=str(path), why="a trace is read more than once",
                              hint="write the trace to a file first")  # fmt: skip
         with path.open("rb") as file:

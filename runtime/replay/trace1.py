@@ -12,6 +12,7 @@ session, turn, kind may be absent. Only lengths, times and ids: no text.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import lzma
@@ -124,7 +125,11 @@ def write_trace(trace: Trace, path: str | Path) -> int:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot write the trace: {error.strerror}", where=str(path)) from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        hint = "free room there, or name a file elsewhere" if full else "name a writable file in an existing folder"
+        raise UsageError(
+            f"cannot write the trace: {error.strerror}", where=str(path), hint=hint, code="HC-OUTPUT"
+        ) from error
     return n
 
 

@@ -179,7 +179,8 @@ def test_a_copy_result_has_what_a_transfer_costs_and_what_could_not_run(tmp_path
     reasons = document["data"]["facts"]
     for name in ("host_read", "host_write"):
         known = [cost for cost_path, cost in measured.items() if cost_path.value == name]
-        assert bool(known) != ("gave no answer: " in reasons.get(f"/costs/{name}", {}).get("reason", ""))
+        reason = reasons.get(f"/costs/{name}", {}).get("reason", "")
+        assert bool(known) != ("gave no answer: " in reason or "the most that a line may miss" in reason), reason
 
 
 def test_a_backend_that_cannot_run_here_alone_is_unsupported_and_no_time_is_no_answer() -> None:

@@ -140,6 +140,7 @@ def test_ids_of_contents_have_no_prefix_curve_and_info_says_so(tmp_path: Path) -
     data = call("trace", "info", path, "-o", "json").json["data"]
     assert (data["requests"], data["distinct_blocks"]) == (2, None)
     assert "two different blocks" in data["facts"]["/distinct_blocks"]["reason"]
+    assert "distinct blocks          not known: block 1 of request 1" in call("trace", "info", path).out
 
 
 def test_info_counts_what_the_trace_holds(golden: str) -> None:
@@ -149,7 +150,7 @@ def test_info_counts_what_the_trace_holds(golden: str) -> None:
     assert "golden.jsonl" in call("trace", "info", golden).out
 
 
-def test_a_converted_trace_has_the_same_curve(golden: str, tmp_path: Path) -> None:
+def test_a_converted_trace_has_the_same_curve(golden: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = str(tmp_path / "golden.trace.zst")
     ran = call("trace", "convert", golden, out, "-o", "json")
     assert (ran.code, ran.json["data"]["requests"]) == (0, 4)
@@ -159,6 +160,10 @@ def test_a_converted_trace_has_the_same_curve(golden: str, tmp_path: Path) -> No
     assert again.code == 2
     assert "--force" in again.err
     assert call("trace", "convert", golden, out, "--force").code == 0
+    monkeypatch.chdir(tmp_path)
+    refused = call("trace", "convert", golden, "-")
+    assert (refused.code, "name a file" in refused.err, Path("-").exists()) == (2, True, False)
+    assert "write the trace to a file first" in call("trace", "info", "-").err
 
 
 def test_a_synthetic_trace_is_the_same_for_the_same_seed(tmp_path: Path) -> None:

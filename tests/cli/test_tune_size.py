@@ -427,9 +427,21 @@ def test_a_prediction_is_also_for_a_larger_host_than_this_one(monkeypatch: pytes
     other = next(term for term in data["budget"]["terms"] if term["name"] == "this run's other memory")
     assert other["n_bytes"] > 0
     assert "L1 on this host" in other["reason"]
-    data = size("--trace", "chats.jsonl", "--steps", "none", "--max-bytes", "400KiB")
-    assert (data["choice"]["bound"], data["choice"]["pages"]) == ("memory", 100)
+    data = size("--trace", "chats.jsonl", "--steps", "none", "--max-bytes", "600KiB")
+    assert (data["choice"]["bound"], data["choice"]["pages"]) == ("memory", 150)
     assert "(--max-bytes)" in data["budget_note"]
+
+
+def test_memory_for_a_pool_that_hits_nothing_beyond_l1_is_told_and_no_pool_chosen(tmp_path: Path) -> None:
+    data = size("--trace", "chats.jsonl", "--max-bytes", "400KiB", "--write", "none.yaml")
+    assert (data["choice"]["bound"], data["choice"]["pages"]) == ("memory", 0)
+    assert data["choice"]["reason"].startswith(
+        "do not grow the pool: the 100 pages that the memory allows hit nothing that L1's"
+    )
+    assert "pages would hit" in data["choice"]["reason"]
+    assert "host_slots: 0 " in (tmp_path / "none.yaml").read_text()
+    data = size("--trace", "chats.jsonl", "--max-bytes", str(4096 * data["device_pages"]), "--force")
+    assert "(they hold copies of them)" in data["choice"]["reason"]
 
 
 def test_a_prediction_writes_no_configuration_unless_told(tmp_path: Path) -> None:

@@ -361,9 +361,7 @@ def test_a_size_that_is_not_confirmed_is_a_warning_that_says_what_is_missing() -
         (found,) = ran.json["diagnostics"]
         assert (found["code"], found["severity"]) == ("HC-SIZE-UNCONFIRMED", "warn")
         assert missing in found["message"]
-        assert found["hint"].startswith(
-            "free memory" if "--max-bytes" in asked else "hicachectl tune size --steps auto"
-        )
+        assert found["hint"].startswith("free memory" if "--max-bytes" in asked else "the same line with --steps auto")
     assert run("--trace", "chats.jsonl", "--force").json["diagnostics"] == []
 
 

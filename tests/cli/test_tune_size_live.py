@@ -246,15 +246,21 @@ def test_a_run_killed_in_its_steps_goes_on_with_its_window_and_its_trials(
     writers.append(append_in_new_process("".join(map(log_line, chats(12_000))), log))
     argv = ("--live", "server.log", "--window", "300", "--time-budget", "300")
     process = started(*argv)
-    wait_until(lambda: kinds().count("done") == 2)
+    wait_until(lambda: kinds().count("done") >= 2)
     process.kill()
     process.communicate()
-    window = WINDOW.read_bytes()
+    n_done, window = kinds().count("done"), WINDOW.read_bytes()
+    assert n_done < 4, "killed too late"
     ran = size(*argv, "--resume")
     assert ran.code in (0, 9), ran.err
     data = data_of(ran.out)
     assert (data["id"], WINDOW.read_bytes()) == ("s-0001", window)
-    assert [data["base"]["resumed"], *(step["resumed"] for step in data["steps"])] == [True, True, False, False]
+    assert "going on with s-0001: " in ran.err and f", {n_done} steps are done" in ran.err
+    resumed = [data["base"]["resumed"], *(step["resumed"] for step in data["steps"])]
+    if data["live"]["drift"] is None:
+        assert resumed == [True] * n_done + [False] * (4 - n_done)
+    else:  # by chance of which requests a step met; then all of them are made anew
+        assert not any(resumed)
     assert len(data["live"]["steps"]) == 4
     other = size("--live", "server.log", "--window", "301", "--resume", "--force")
     assert (other.code, "asked for something else: window" in other.err) == (2, True)

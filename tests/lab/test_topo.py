@@ -15,7 +15,7 @@ from vfio_user_device import DEVICE_CONTROL_2, Device
 
 from hicachectl.tuning.host.uplinks import link_bytes_per_s
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(960)]
 
 ROOT = LAB_DIR.parents[1]
 FOLDERS = {"hicachectl": "", "tuning": "tuning", "runtime": "runtime", "profiles": "profiles"}
@@ -89,7 +89,7 @@ def seen(request: pytest.FixtureRequest, pieces: Pieces, tmp_path_factory: pytes
     folder = tmp_path_factory.mktemp("lab")
     pack(pieces, folder / "job")
     path = LAB_DIR / "machines" / f"{request.param}.json"
-    result = run(path, folder / "job", out_dir=folder / "out", timeout_s=360)
+    result = run(path, folder / "job", out_dir=folder / "out", timeout_s=900)
     assert result.exit_code == 0, result.stdout
     files = folder / "out" / "files"
     documents = {

@@ -20,7 +20,7 @@ from lab import LAB_DIR, Pieces, Result, run
 from test_topo import FOLDERS, ROOT
 from vfio_user_device import DEVICE_CONTROL_2
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(960)]
 
 THP = "/sys/kernel/mm/transparent_hugepage"
 ON, OFF = "0001", "0000"  # Device Control 2 with and without bit 8, in memory order
@@ -70,7 +70,7 @@ def told(pieces: Pieces, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
         if (machine, scenario) not in known:
             folder = tmp_path_factory.mktemp(scenario)
             pack(pieces, folder / "job", scenario)
-            result = run(description(machine, scenario), folder / "job", out_dir=folder / "out", timeout_s=400)
+            result = run(description(machine, scenario), folder / "job", out_dir=folder / "out", timeout_s=900)
             assert result.exit_code == 0, result.stdout
             files = folder / "out" / "files"
             runs, seen = (json.loads((files / f"{name}.json").read_text()) for name in ("runs", "seen"))

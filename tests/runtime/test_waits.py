@@ -18,7 +18,7 @@ from hicachectl.runtime.memory.host_pool import HostPool
 from hicachectl.runtime.transfer.backends import CopyBackend, Direction, Submitted, make_backend
 from hicachectl.runtime.tree import Slots
 
-HELD_S = 0.05
+HELD_S = 0.5
 
 
 class LateBackend:

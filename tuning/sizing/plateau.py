@@ -144,6 +144,13 @@ def choose(
     if most is not None and most < pages:
         lost = 100 * (levels.rate(pages) - levels.rate(most))
         longer = ", which is a lower bound: the plateau still grows with the trace" if too_short else ""
+        if float(gains[most]) <= 0 and not levels.storage_pages:
+            copies = " (they hold copies of them)" if most <= levels.device_pages else ""
+            return chosen(
+                0, Bound.MEMORY, rule,
+                f"do not grow the pool: the {most} pages that the memory allows hit nothing that L1's {levels.device_pages} do not{copies}; "
+                f"{pages} pages would hit {lost:.2f} points more{longer}: free memory, raise --max-bytes or give fewer --device-slots",
+            )  # fmt: skip
         return chosen(
             most,
             Bound.MEMORY,
@@ -183,4 +190,8 @@ def _economical(levels: Levels, page_bytes: int, costs: Costs, half_interval: fl
         return 0, _why_nothing(costs)
     if slack >= best:
         return 0, f"the gain is within its error: at most {best:.3g} s/h, +- {slack:.3g} s/h"
-    return int(np.argmax(net >= best - slack)), "the smallest whose net gain is the largest, within its slack"
+    pages = int(np.argmax(net >= best - slack))
+    return pages, (
+        f"the smallest whose net gain is the largest within its slack: {float(net[pages]):.3g} of {best:.3g} s/h, "
+        f"less than {slack:.3g} s/h cannot be told apart"
+    )

@@ -1,8 +1,8 @@
 """Which pool sizes are tried on real pools, and when the trying is over. Pure.
 
 From small to large: below, at and above the chosen size. A size is confirmed when the one above, twice as large, hits
-less than a point more, or its net gain is no larger where costs decide and its own step measured a gain; never because one
-step gained little: the curves are S-shaped. A size that was not tried is not confirmed.
+less than a point more, or its net gain is larger by no more than the slack of a net gain (economics.slack_s_per_h) where costs
+decide and its own step measured a gain; never because one step gained little: the curves are S-shaped. A size that was not tried is not confirmed.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from fake_memory import MIB, FakeKernel
@@ -130,10 +131,11 @@ def test_a_touch_populates_and_writes_zeros() -> None:
 
 
 def test_a_file_that_cannot_be_made_long_leaves_no_name() -> None:
-    before, open_before = os.listdir("/dev/shm"), os.listdir("/proc/self/fd")
-    with pytest.raises(OSError, match="Invalid argument"):
-        PoolCalls().file("/dev/shm", -1)
-    assert os.listdir("/dev/shm") == before
+    open_before = os.listdir("/proc/self/fd")
+    with TemporaryDirectory(dir="/dev/shm") as folder:
+        with pytest.raises(OSError, match="Invalid argument"):
+            PoolCalls().file(folder, -1)
+        assert not os.listdir(folder)
     assert os.listdir("/proc/self/fd") == open_before
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -74,7 +76,9 @@ def test_writing_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
 
 
-def test_a_write_that_fails_leaves_nothing_and_keeps_the_old_file(tmp_path: Path) -> None:
+def test_a_write_that_fails_leaves_nothing_and_keeps_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Broken(TraceFile):
         def __iter__(self) -> Iterator[TraceRequest]:
             raise UsageError("broken")
@@ -88,8 +92,18 @@ def test_a_write_that_fails_leaves_nothing_and_keeps_the_old_file(tmp_path: Path
         write_trace(broken, target)
     assert target.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "t"]
-    with pytest.raises(UsageError, match="cannot write the trace"):
+    with pytest.raises(UsageError, match="cannot write the trace") as caught:
         write_trace(good, tmp_path / "missing" / "out")
+    assert (caught.value.code, caught.value.hint) == ("HC-OUTPUT", "name a writable file in an existing folder")
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(UsageError, match="No space left on device") as caught:
+        write_trace(good, target)
+    assert (caught.value.code, caught.value.hint) == ("HC-OUTPUT", "free room there, or name a file elsewhere")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "t"]
+
+
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.mark.parametrize(

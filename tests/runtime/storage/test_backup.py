@@ -49,11 +49,9 @@ def test_what_was_backed_up_comes_back_byte_for_byte(open_storage: Open) -> None
 
 
 def test_submit_returns_at_once_and_another_thread_writes(storage: HeldStorage, backup: StorageBackup) -> None:
-    started_s = time.perf_counter()
     op = backup.submit(keys_of([0]), pages_of([0]))
-    assert time.perf_counter() - started_s < 0.1  # the write is held until we permit it
     assert op is not None
-    assert not op.done
+    assert not op.done, "it is held until we permit it"
     storage.permits.release()
     assert op.wait(30)
     assert storage.threads == {"hicache-backup"}

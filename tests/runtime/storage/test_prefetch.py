@@ -61,10 +61,8 @@ def test_a_load_brings_every_page_byte_for_byte(open_storage: Open) -> None:
 
 
 def test_submit_returns_at_once_and_another_thread_reads(storage: HeldStorage, prefetcher: Prefetcher) -> None:
-    started_s = time.perf_counter()
     op = prefetcher.submit(keys_of(range(2)), buffers(2))
-    assert time.perf_counter() - started_s < 0.1  # the read is held until we permit it
-    assert not op.done
+    assert not op.done, "it is held until we permit it"
     storage.permits.release()
     assert op.wait(30)
     assert storage.threads == {"hicache-prefetch"}

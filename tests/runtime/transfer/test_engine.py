@@ -87,20 +87,17 @@ def test_the_caller_only_enqueues_and_another_thread_copies() -> None:
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_a_call_returns_in_less_than_5_ms_while_a_copy_takes_100_ms(direction: Direction) -> None:
-    with engine_of(Hooked(lambda *_: time.sleep(0.1))) as (engine, _, _):
+def test_calls_return_while_a_copy_is_held(direction: Direction) -> None:
+    gate = threading.Event()
+    with engine_of(Hooked(lambda *_: gate.wait(LONG_S))) as (engine, _, _):
         call = engine.load if direction is Direction.LOAD else engine.backup
-        took_s, transfers = [], []
-        for i in range(3):
-            start = time.perf_counter()
-            transfers.append(call(some(i), some(i)))
-            took_s.append(time.perf_counter() - start)
-            assert not transfers[-1].done
-        assert min(took_s) < 0.005
+        transfers = [call(some(i), some(i)) for i in range(3)]
+        assert not any(transfer.done for transfer in transfers)
+        time.sleep(0.1)
+        gate.set()
         assert all(transfer.wait(LONG_S) and transfer.ok for transfer in transfers)
-        assert transfers[0].wall_s >= 0.1
+        assert transfers[0].wall_s + transfers[0].queued_s >= 0.1
         assert transfers[2].queued_s >= 0.1
-        assert transfers[2].wall_s < transfers[2].queued_s
 
 
 def test_a_load_goes_on_while_a_backup_is_held() -> None:

@@ -23,7 +23,7 @@ import guest_lib as guest
 OUT = Path("out")
 THP = Path("/sys/kernel/mm/transparent_hugepage")
 IDO_ONLY = ("--only", "pcie.ido-request", "--pcie-ido-request", "on")
-GUIDE_S = 120
+GUIDE_S = 600
 SAMPLED_S = 20
 BALANCING = Path("/sys/kernel/debug/sched/numa_balancing")
 NOBODY = 65534
