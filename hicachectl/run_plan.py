@@ -128,8 +128,7 @@ def plan_run(run: RunConfig, *, tuned_weights: str | None = None, must_fit: bool
         ("host pool", run.host_slots * geometry.page_bytes),
         ("key tables", table_bytes(run.seen_keys) + (table_bytes(run.ghost) if run.ghost else 0)),
     )
-    if must_fit:
-        _require_memory(terms, host_memory.kind, geometry.page_bytes)
+    unread = _require_memory(terms, host_memory, geometry.page_bytes, n_slots=run.host_slots) if must_fit else None
     replay = ReplayConfig(
         geometry=geometry,
         cache=_cache_config(run),
@@ -164,6 +163,7 @@ def plan_run(run: RunConfig, *, tuned_weights: str | None = None, must_fit: bool
         (*terms, ("left to the machine", _RESERVE_BYTES)),
         (
             *_warnings(run, device_slots, longest),
+            *_unread_limit(unread),
             *unused_costs(measured),
             *disk_warnings(run),
             *(() if run.storage_path is None else storage_warnings(measured, storage_folder(run))),
@@ -251,10 +251,16 @@ def not_ready(error: StorageError) -> StorageError:
     return error
 
 
-def _require_memory(terms: tuple[tuple[str, int], ...], kind: Kind, page_bytes: int) -> None:
-    """Refuse pools the machine has no memory for now. Raises CapacityError with every term of the sum, and how many host slots fit."""
+def _require_memory(
+    terms: tuple[tuple[str, int], ...], spec: MappingSpec, page_bytes: int, *, n_slots: int
+) -> str | None:
+    """Refuse pools the machine has no memory for now. Raises CapacityError with every term of the sum, and how many host slots fit.
+
+    Returns why a control group may leave less than was counted on, None where all limits were read.
+    """
+    kind = spec.kind
     asks = [Ask(name, amount, hugetlb=name == "host pool" and kind is Kind.HUGETLB) for name, amount in terms]
-    sum_ = ledger(look_at_memory(), asks, reserve_bytes=_RESERVE_BYTES)
+    sum_ = ledger(look_at_memory(of=spec if n_slots else None), asks, reserve_bytes=_RESERVE_BYTES)
     of_others = sum(ask.total_bytes for ask in asks if ask.name != "host pool" and not ask.hugetlb)
     left = sum_.hugetlb_room_bytes if kind is Kind.HUGETLB else sum_.room_bytes - of_others
     fit = max(0, left) // page_bytes
@@ -264,6 +270,22 @@ def _require_memory(terms: tuple[tuple[str, int], ...], kind: Kind, page_bytes: 
         else f"beside the device pool no host slot fits (a page is {format_bytes(page_bytes)}): give fewer --device-slots, a smaller "
         "--limit where they are auto, or a smaller --geometry"
     )
+    return sum_.unread
+
+
+def _unread_limit(unread: str | None) -> list[Diagnostic]:
+    """Warn of a limit that could not be read: the memory that was counted on may not be had."""
+    if unread is None:
+        return []
+    return [
+        Diagnostic(
+            "HC-CGROUP-LIMIT",
+            Severity.WARN,
+            f"a limit of a control group may leave less memory than is counted on, and the process would be killed: {unread}",
+            subject="cgroup",
+            hint="hicachectl topo -o json | jq .data.memory.cgroup",
+        )
+    ]
 
 
 def _warnings(run: RunConfig, device_slots: int, longest: int) -> list[Diagnostic]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from hicachectl.memory_room import host_memory
+from hicachectl.memory_room import host_memory, hugetlb_room
 from hicachectl.run_seat import Seat, read_seat
 from hicachectl.runtime.geometry import KVGeometry, KVKind
 from hicachectl.runtime.memory.binding import kernel_weights
+from hicachectl.runtime.memory.budget import HugetlbRoom
 from hicachectl.runtime.memory.kinds import Kind
 from hicachectl.runtime.memory.placement_modes import Placed, PlacementMode
 from hicachectl.runtime.memory.spec import MappingSpec
@@ -31,10 +32,12 @@ def pool_plan(
     calls: MemoryCalls | None = None,
     seat_of: Callable[[str], Seat] = read_seat,
     free_on_nodes: Callable[[], dict[int, int]] = lambda: dict(host_memory().node_free_bytes),
+    reserved: Callable[[int | None], HugetlbRoom] = hugetlb_room,
 ) -> PoolPlan:
     """Return what bounds a pool besides the host's memory: copies on the ranks, nodes, mount, reserved pages.
 
-    The other parameters are how the host is looked at. Raises OSError where the mount of kind tmpfs cannot be asked.
+    The other parameters are how the host is looked at. Raises OSError where the mount of kind tmpfs cannot be asked,
+    CapacityError where there is no pool of the page size of kind hugetlb.
     """
     calls = PoolCalls() if calls is None else calls
     mount = None
@@ -47,7 +50,7 @@ def pool_plan(
         copies=ranks if geometry.kind is KVKind.MLA and not shared else of_heads,
         nodes=None if spec.placed is None else _nodes(spec.placed, device, ranks, calls, seat_of, free_on_nodes()),
         mount_free_bytes=mount,
-        hugetlb=spec.kind is Kind.HUGETLB,
+        hugetlb=reserved(spec.hugetlb_bytes) if spec.kind is Kind.HUGETLB else None,
         lock_reason=why,
     )
 

@@ -6,6 +6,7 @@ import pytest
 
 from hicachectl.run_seat import Seat
 from hicachectl.runtime.geometry import preset
+from hicachectl.runtime.memory.budget import HugetlbRoom
 from hicachectl.runtime.memory.kinds import Kind
 from hicachectl.runtime.memory.placement_modes import Placed, PlacementMode
 from hicachectl.runtime.memory.spec import MappingSpec
@@ -79,7 +80,14 @@ def test_a_file_is_bound_by_its_mount_with_or_without_a_name() -> None:
     folder = MappingSpec(kind=Kind.TMPFS, path="/dev/shm")
     named = MappingSpec(kind=Kind.TMPFS, path="/dev/shm/pool", named=True)
     assert [plan(spec).mount_free_bytes for spec in (folder, named)] == [3 * GIB, 3 * GIB]
-    assert plan(MappingSpec(kind=Kind.HUGETLB)).hugetlb
+
+
+def test_a_pool_of_reserved_pages_is_bound_by_those_of_its_size() -> None:
+    rooms = {None: HugetlbRoom(2 << 20, 7 * GIB), GIB: HugetlbRoom(GIB, 600 * GIB)}
+    for size, room in rooms.items():
+        spec = MappingSpec(kind=Kind.HUGETLB, hugetlb_bytes=size)
+        assert plan(spec, reserved=rooms.__getitem__).hugetlb == room
+    assert plan(reserved=rooms.__getitem__).hugetlb is None
 
 
 def test_a_mount_without_a_limit_does_not_bind() -> None:

@@ -117,7 +117,7 @@ def _shm(sight: Sight) -> Iterator[Finding]:
 
 def _cgroup(sight: Sight) -> Iterator[Finding]:
     memory = sight.machine.memory
-    limit, total, used = memory.cgroup.memory_max_bytes, memory.total_bytes, memory.cgroup.memory_current_bytes
+    limit, total, used = memory.cgroup.memory_max_bytes, memory.total_bytes, memory.cgroup.memory_used_bytes
     if limit.value is None or total.value is None or limit.value >= total.value:
         return
     taken = f", {format_bytes(used.value)} of it used" if used.value is not None else ""
@@ -126,7 +126,7 @@ def _cgroup(sight: Sight) -> Iterator[Finding]:
         "HC-CGROUP-LIMIT",
         "warn" if sight.accelerators else "note",
         where or HOST,
-        f"the control group allows {format_bytes(limit.value)} of the host's {format_bytes(total.value)}{taken}; pools in "
+        f"the control group{memory.cgroup.memory_limit_words} allows {format_bytes(limit.value)} of the host's {format_bytes(total.value)}{taken}; pools in "
         "shared memory count",
         "hicachectl topo -o json | jq .data.memory",
         limit.source,
@@ -234,7 +234,7 @@ def _room(sight: Sight) -> _Room | None:
     where = f"on node{'s' if len(nodes) > 1 else ''} {some(str(n.id) for n in nodes)}" if nodes else "on the host"
     left, huge, lost_huge = available.value or 0, memory.hugetlb_free_bytes.value or 0, _lost_huge(memory)
     terms = [f"{'?' if missing else format_bytes(left)} available of {format_bytes(installed.value)} {where}"]
-    limit, used = memory.cgroup.memory_max_bytes, memory.cgroup.memory_current_bytes
+    limit, used = memory.cgroup.memory_max_bytes, memory.cgroup.memory_used_bytes
     if limit.value is not None and used.value is not None:
         left = min(left, max(0, limit.value - used.value))
         terms.append(f"{format_bytes(max(0, limit.value - used.value))} left in the control group")

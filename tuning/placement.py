@@ -159,7 +159,7 @@ def _usable(sight: Sight, margin_bytes: int) -> dict[int, int]:
 def _unknown(sight: Sight) -> Iterator[str]:
     """Yield the bounds that were not read: sizes are worked out as if there were none."""
     cgroup, allowed = sight.machine.memory.cgroup, sight.machine.numa.allowed_nodes
-    limit, used = cgroup.memory_max_bytes, cgroup.memory_current_bytes
+    limit, used = cgroup.memory_max_bytes, cgroup.memory_used_bytes
     if limit.value is None and limit.reason != _NO_LIMIT:
         yield f"the control group's limit is not known ({limit.reason}; {limit.source}): it may allow less"
     elif limit.value is not None and used.value is None:
@@ -334,7 +334,7 @@ def _pool_each(sight: Sight, shares: _Shares, usable: Mapping[int, int], wanted:
     most, bound = int(usable[tightest] / load[tightest]), f"node {tightest}"
     cgroup = sight.machine.memory.cgroup
     if cgroup.memory_max_bytes.value is not None:
-        room = max(0, cgroup.memory_max_bytes.value - (cgroup.memory_current_bytes.value or 0)) // len(shares)
+        room = max(0, cgroup.memory_max_bytes.value - (cgroup.memory_used_bytes.value or 0)) // len(shares)
         most, bound = min((most, bound), (room, "the control group"))
     if wanted is None:
         if most == 0:

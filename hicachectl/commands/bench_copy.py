@@ -82,7 +82,7 @@ def copy(
     model = _geometry(effective, accelerated=on.is_accelerator)
     weights = effective.config.tune.numa.interleave_weight
     memory = measuring_spec(effective.run.host_memory, on.name, tuned_weights=weights)
-    n_pages = _pages(pages, model, memory, accelerated=on.is_accelerator)
+    n_pages = _pages(cli, pages, model, memory, accelerated=on.is_accelerator)
     probe = _probe(cli, model, n_pages, on, memory, *wanted, rounds, time_budget)
     measures = copy_measures(probe, accelerated=on.is_accelerator)
     refusal = _refusal(probe)
@@ -123,27 +123,25 @@ def _geometry(effective: Effective, *, accelerated: bool) -> KVGeometry:
     return preset(name, tokens, effective.run.dtype)
 
 
-def _pages(pages: int | None, geometry: KVGeometry, memory: MappingSpec, *, accelerated: bool) -> int:
+def _pages(cli: Context, pages: int | None, geometry: KVGeometry, memory: MappingSpec, *, accelerated: bool) -> int:
     """Choose how many pages move, or check what was asked for. Raises CapacityError with every term of the sum."""
-    from hicachectl.memory_room import host_memory
+    from hicachectl.memory_room import host_memory, require_reserved
     from hicachectl.runtime.memory.budget import Ask, ledger
     from hicachectl.runtime.probes.copy import copy_pool_bytes
 
-    host = host_memory()
+    host = host_memory(of=memory, tell=cli.note)
     if pages is None:
         room = ledger(host, (), reserve_bytes=_RESERVE_BYTES).room_bytes
         most = _ACCELERATOR_BYTES if accelerated else _CPU_BYTES
         pages = max(1, min(most, room // 8) // geometry.page_bytes)
     n_bytes = copy_pool_bytes(geometry, pages)
-    is_plain = (
-        memory.kind.value != "hugetlb"
-    )  # that pool is of pages set apart, and refused with their arithmetic where it is made
+    is_plain = memory.kind.value != "hugetlb"  # that pool is of pages set apart
     asks = [Ask(f"host pool, 2 x {pages} + 8 pages", n_bytes)] if is_plain else []
     if not accelerated:
         asks.append(Ask("device pool, in host memory", n_bytes))
-    ledger(host, asks, reserve_bytes=_RESERVE_BYTES).require(
-        "give fewer --pages, or pages of fewer tokens (--page-tokens)"
-    )
+    hint = "give fewer --pages, or pages of fewer tokens (--page-tokens)"
+    ledger(host, asks, reserve_bytes=_RESERVE_BYTES).require(hint)
+    require_reserved(memory, n_bytes, hint)
     return pages
 
 

@@ -50,6 +50,7 @@ def link(
     cli.refuse_root("bench link")
     from hicachectl.bench_data import BUDGET_USED
     from hicachectl.bench_link_run import links_result, nodes_result
+    from hicachectl.memory_room import host_memory
     from hicachectl.render.bench_link import draw_link
     from hicachectl.tuning.host.read import read_machine
 
@@ -70,6 +71,7 @@ def link(
     stop: Callable[[], str | None] = lambda: (  # noqa: E731
         BUDGET_USED if deadline_s is not None and monotonic() >= deadline_s else None
     )
+    host = partial(host_memory, tell=cli.note)
     with cli.progress("bench link", unit="cases") as progress:
 
         def told(number: int, total: int, text: str) -> None:
@@ -79,10 +81,10 @@ def link(
 
         if why is None:
             setting = partial(_setting, devices[0].name, short, rounds)
-            result = links_result(ask, machine, devices, setting, root=root, told=told, stop=stop)
+            result = links_result(ask, machine, devices, setting, root=root, host=host, told=told, stop=stop)
         else:
             setting = partial(_setting, "cpu", short, rounds)
-            result = nodes_result(ask, machine, why, setting, told=told, stop=stop)
+            result = nodes_result(ask, machine, why, setting, host=host, told=told, stop=stop)
         progress.stopped = result.data["stopped"] is not None
         if not progress.stopped:
             progress.update(progress.total or 0)

@@ -95,7 +95,7 @@ def model(
     folder, why = (None, "") if path == "none" else bench_folder(path, run)
     for said in () if folder is None else clear_left(folder):
         cli.note(said)
-    _require_room(kv, n_pages[-1], memory, folder, on, asked_tokens[-1] if prefill == "synthetic" else 0)
+    _require_room(cli, kv, n_pages[-1], memory, folder, on, asked_tokens[-1] if prefill == "synthetic" else 0)
     if folder is not None:
         note_made_folder(cli, folder)
     deadline_s = None if time_budget is None else monotonic() + time_budget
@@ -191,17 +191,15 @@ def _demo(kv: KVGeometry, prefill: str, run: RunConfig) -> str | None:
 
 
 def _require_room(
-    kv: KVGeometry, n_pages: int, memory: MappingSpec, folder: Path | None, on: ProbeDevice, stack_tokens: int
-) -> None:
+    cli: Context, kv: KVGeometry, n_pages: int, memory: MappingSpec, folder: Path | None, on: ProbeDevice, stack_tokens: int
+) -> None:  # fmt: skip
     """Raise CapacityError, with every term, for memory or disk that is not there."""
     from hicachectl.disk_room import require_disk_room
-    from hicachectl.memory_room import host_memory
+    from hicachectl.memory_room import host_memory, require_reserved
     from hicachectl.runtime.memory.budget import Ask, ledger
     from hicachectl.runtime.probes.store_rows import space_terms
 
-    is_plain = (
-        memory.kind.value != "hugetlb"
-    )  # that pool is of pages set apart, and refused with their arithmetic where it is made
+    is_plain = memory.kind.value != "hugetlb"  # that pool is of pages set apart
     asks = [Ask("host pool", n_pages * kv.page_bytes)] if is_plain else []
     if not on.is_accelerator:
         asks.append(Ask("device pool", n_pages * kv.page_bytes))
@@ -210,7 +208,9 @@ def _require_room(
 
         shape = model_shape(kv.name)
         asks.append(Ask("a layer of the model", 4 * (shape.layer_weights + stack_tokens * shape.token_activations)))
-    ledger(host_memory(), asks, reserve_bytes=_RESERVE_BYTES).require("give shorter --lengths")
+    host = host_memory(of=memory, tell=cli.note)
+    ledger(host, asks, reserve_bytes=_RESERVE_BYTES).require("give shorter --lengths")
+    require_reserved(memory, n_pages * kv.page_bytes, "give shorter --lengths")
     if folder is not None:
         hint = "give shorter --lengths, a --path on another disk, or --path none"
         require_disk_room(folder, space_terms(kv.page_bytes, n_pages), hint)

@@ -9,7 +9,7 @@ import typer
 
 from hicachectl.commands.bench_options import DeviceOption, RoundsOption, TimeBudgetOption
 from hicachectl.context import Context
-from hicachectl.errors import HicacheError, UsageError
+from hicachectl.errors import CapacityError, HicacheError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +55,9 @@ def pool(
 
     asked = parse_words(kinds, _KINDS, where="--kind", what="kind of memory")
     on = find_probe_device(device)
-    n_bytes = _pool_bytes(size, torch_too=on.name.startswith("cuda"))
+    n_bytes = _pool_bytes(cli, size, torch_too=on.name.startswith("cuda"))
+    if "hugetlb" in asked:
+        _note_hugetlb(cli, n_bytes)
     cases = _cases(asked, _asked_threads(threads), tmpfs)
     probe = _probe(cli, n_bytes, cases, on, rounds, time_budget)
     measures = pool_measures(probe)
@@ -87,13 +89,13 @@ def _asked_threads(text: str | None) -> tuple[int, ...]:
     return parse_counts(text, where="--threads", most=_MOST_POOL_THREADS, what="thread counts")
 
 
-def _pool_bytes(size: str | None, *, torch_too: bool) -> int:
+def _pool_bytes(cli: Context, size: str | None, *, torch_too: bool) -> int:
     """Choose the size, or check the one asked for. Raises CapacityError with every term of the sum."""
     from hicachectl.memory_room import host_memory
     from hicachectl.runtime.memory.budget import Ask, ledger
     from hicachectl.units import parse_size
 
-    host = host_memory()
+    host = host_memory(tell=cli.note)
     if size is None:
         room = ledger(host, (), reserve_bytes=_RESERVE_BYTES).room_bytes
         n_bytes = max(_SMALLEST_BYTES, min(_LARGEST_DEFAULT_BYTES, room // 4 // _SMALLEST_BYTES * _SMALLEST_BYTES))
@@ -109,6 +111,22 @@ def _pool_bytes(size: str | None, *, torch_too: bool) -> int:
         asks.append(Ask("more for torch, which pins a power of two", rounded - n_bytes))
     ledger(host, asks, reserve_bytes=_RESERVE_BYTES).require("give a smaller --size")
     return n_bytes
+
+
+def _note_hugetlb(cli: Context, n_bytes: int) -> None:
+    """Say beforehand which limit of a control group keeps the pool of kind hugetlb from being filled: the kernel says EFAULT only."""
+    from hicachectl.memory_room import hugetlb_room
+    from hicachectl.units import format_bytes
+
+    try:
+        room = hugetlb_room()
+    except CapacityError:
+        return  # no such pool: its line of the report says so
+    if room.group is not None and room.group_bytes < n_bytes:
+        cli.note(
+            f"kind hugetlb: {room.group.name} allows {format_bytes(room.group.limit_bytes)}, {format_bytes(room.group.used_bytes)} are "
+            f"used: {format_bytes(room.group_bytes)} can be had, {format_bytes(n_bytes)} are asked"
+        )
 
 
 def _cases(kinds: Sequence[str], threads: Sequence[int], tmpfs: str) -> tuple[PoolCase, ...]:

@@ -80,7 +80,7 @@ def store(
         cli.note(said)
     space = space_terms(kv.page_bytes, n_pages)
     require_disk_room(parent, space, f"{_SMALLER}, or a --path on another disk")
-    _require_memory(n_pages * kv.page_bytes)
+    _require_memory(cli, n_pages * kv.page_bytes)
     note_made_folder(cli, parent)
     probe = _probe(cli, parent, run, cases, n_pages, rounds, durable=fsync, time_budget_s=time_budget)
     measures = store_measures(probe)
@@ -158,12 +158,12 @@ def _pages_a_round(size_bytes: int | None, cases: tuple[StoreCase, ...], page_by
     return size_bytes // page_bytes
 
 
-def _require_memory(n_bytes: int) -> None:
+def _require_memory(cli: Context, n_bytes: int) -> None:
     from hicachectl.memory_room import host_memory
     from hicachectl.runtime.memory.budget import Ask, ledger
 
     asks = [Ask("pages of a round", n_bytes)]
-    ledger(host_memory(), asks, reserve_bytes=_RESERVE_BYTES).require(_SMALLER)
+    ledger(host_memory(tell=cli.note), asks, reserve_bytes=_RESERVE_BYTES).require(_SMALLER)
 
 
 def _probe(

@@ -1,8 +1,9 @@
 """Whether pools fit the host: one sum over everything that wants memory, from one look at the host, printed term by term. Pure.
 
     machine   total - other use - hugetlb held - left to the machine       what MemAvailable has, less the reserve
-    cgroup    the tightest limit up the tree - what is used under it - left to the machine
-    hugetlb   the free pages of the reserved pool that nobody was promised; only pools of kind hugetlb draw on it
+    cgroup    the limit up the tree that leaves least - what is used under it - left to the machine
+    hugetlb   the free pages of the page size asked that nobody was promised, under the control group's limit on them; only pools of
+              kind hugetlb draw on it
 
 Everything is counted once for the host: the pools of all ranks, and a shared pool once however many map it. A sum that fits is a
 promise of the kernel, no more: memory is had when its pages were touched (step `populate` of `mapping.py`). The locked-memory limit
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from hicachectl.errors import CapacityError
 from hicachectl.units import format_bytes
 
-__all__ = ["Ask", "GroupLimit", "HostMemory", "Ledger", "ledger", "require_node_room"]
+__all__ = ["Ask", "GroupLimit", "HostMemory", "HugetlbRoom", "Ledger", "ledger", "require_node_room"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +28,70 @@ class GroupLimit:
     limit_bytes: int
     used_bytes: int
     name: str = "cgroup"
+    used_words: str = "used under it"
+    """Name of the second term, which says so where more or less counts as used than is."""
 
     @property
     def room_bytes(self) -> int:
         return max(0, self.limit_bytes - self.used_bytes)
 
+    @property
+    def terms(self) -> tuple[tuple[str, int], ...]:
+        """The limit and what goes off, as (name, bytes)."""
+        return (f"limit of {self.name}", self.limit_bytes), (self.used_words, -self.used_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class HugetlbRoom:
+    """What a pool of reserved pages of one size can have: `free_bytes` are of pages that are free and were promised to nobody."""
+
+    page_bytes: int
+    free_bytes: int
+    group: GroupLimit | None = None
+    """The control group that leaves least of these pages; None where none was read."""
+    unread: str | None = None
+    """Why a limit on them may leave less than is known here; None where all were read."""
+
+    @property
+    def room_bytes(self) -> int:
+        """Bytes of whole pages.
+
+        >>> HugetlbRoom(2, 10, GroupLimit(8, 1)).room_bytes
+        6
+        """
+        return self.free_bytes if self.group is None else min(self.free_bytes, self.group_bytes)
+
+    @property
+    def group_bytes(self) -> int:
+        """What the group leaves, in whole pages; 0 without one."""
+        return 0 if self.group is None else self.group.room_bytes // self.page_bytes * self.page_bytes
+
+    @property
+    def bound(self) -> str:
+        limited = self.group is not None and self.group_bytes < self.free_bytes
+        return "free hugetlb memory under the cgroup limit" if limited else "free hugetlb memory"
+
+    @property
+    def terms(self) -> tuple[tuple[str, int], ...]:
+        """Its terms as (name, bytes)."""
+        free = (f"free pages of {format_bytes(self.page_bytes)}, promised to nobody", self.free_bytes)
+        return (free,) if self.group is None else (free, *self.group.terms)
+
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:
-    """One look at the host's memory. `available_bytes` is the kernel's MemAvailable, which leaves out the whole hugetlb pool."""
+    """One look at the host's memory. `available_bytes` is the kernel's MemAvailable, which leaves out all hugetlb pools."""
 
     total_bytes: int
     available_bytes: int
     hugetlb_bytes: int = 0
-    hugetlb_free_bytes: int = 0
+    """Held by the hugetlb pools of all page sizes."""
+    hugetlb: HugetlbRoom | None = None
+    """Of the page size asked; None where no pool of reserved pages is asked for."""
     group: GroupLimit | None = None
-    """None: no limit binds this process."""
+    """None: no limit was found that binds this process; whether all were read says `unread`."""
+    unread: str | None = None
+    """Why a limit of a control group may leave less than is known here; None where all were read."""
     node_free_bytes: Mapping[int, int] = field(default_factory=dict)
 
     @property
@@ -76,14 +125,21 @@ class Ledger:
     """The sum, its terms in order, what can be used, and which bound says so."""
 
     asks: tuple[tuple[str, int], ...]
+    """What draws on plain memory, as (name, bytes)."""
     terms: tuple[tuple[str, int], ...]
     """What the host has and what goes off, as (name, bytes); what goes off is negative."""
     wanted_bytes: int
     room_bytes: int
     bound: str
     """"usable memory" or "usable memory under the cgroup limit"."""
+    hugetlb_asks: tuple[tuple[str, int], ...] = ()
     hugetlb_wanted_bytes: int = 0
-    hugetlb_room_bytes: int = 0
+    hugetlb: HugetlbRoom | None = None
+    unread: str | None = None
+
+    @property
+    def hugetlb_room_bytes(self) -> int:
+        return 0 if self.hugetlb is None else self.hugetlb.room_bytes
 
     @property
     def fits(self) -> bool:
@@ -94,19 +150,18 @@ class Ledger:
         if self.fits:
             return
         if self.wanted_bytes > self.room_bytes:
-            wanted, bound, room = self.wanted_bytes, self.bound, self.room_bytes
+            asks, wanted, bound, room, terms = self.asks, self.wanted_bytes, self.bound, self.room_bytes, self.terms
         else:
-            wanted, bound, room = self.hugetlb_wanted_bytes, "free hugetlb memory", self.hugetlb_room_bytes
+            asks, wanted, room = self.hugetlb_asks, self.hugetlb_wanted_bytes, self.hugetlb_room_bytes
+            bound, terms = (
+                ("free hugetlb memory", ()) if self.hugetlb is None else (self.hugetlb.bound, self.hugetlb.terms)
+            )
+        unread = "" if self.unread is None else f"; it may be less: {self.unread}"
         raise CapacityError(
             f"the pools need {format_bytes(wanted)}, {bound} is {format_bytes(room)}",
-            terms=(
-                *self.asks,
-                ("wanted, the sum of these", wanted),
-                *self.terms,
-                (bound, room),
-            ),
+            terms=(*asks, ("wanted, the sum of these", wanted), *terms, (bound, room)),
             unit="bytes",
-            why=" + ".join(f"{name} {format_bytes(amount)}" for name, amount in self.asks),
+            why=" + ".join(f"{name} {format_bytes(amount)}" for name, amount in asks) + unread,
             hint=hint,
         )
 
@@ -124,20 +179,23 @@ def ledger(host: HostMemory, asks: Sequence[Ask], *, reserve_bytes: int) -> Ledg
     terms.append(("left to the machine", -reserve_bytes))
     room, bound = max(0, host.available_bytes - reserve_bytes), "usable memory"
     if host.group is not None:
-        terms += [(f"limit of {host.group.name}", host.group.limit_bytes), ("used under it", -host.group.used_bytes)]
+        terms += host.group.terms
         under = max(0, host.group.room_bytes - reserve_bytes)
         if under < room:
             room, bound = under, "usable memory under the cgroup limit"
-    plain = [ask for ask in asks if not ask.hugetlb]
-    wanted = sum(ask.total_bytes for ask in plain)
+    plain, reserved = (
+        tuple((ask.name, ask.total_bytes) for ask in asks if ask.hugetlb is of_pool) for of_pool in (False, True)
+    )
     return Ledger(
-        asks=tuple((ask.name, ask.total_bytes) for ask in asks),
+        asks=plain,
         terms=tuple(terms),
-        wanted_bytes=wanted,
+        wanted_bytes=sum(amount for _, amount in plain),
         room_bytes=room,
         bound=bound,
-        hugetlb_wanted_bytes=sum(ask.total_bytes for ask in asks if ask.hugetlb),
-        hugetlb_room_bytes=host.hugetlb_free_bytes,
+        hugetlb_asks=reserved,
+        hugetlb_wanted_bytes=sum(amount for _, amount in reserved),
+        hugetlb=host.hugetlb,
+        unread=host.unread,
     )
 
 

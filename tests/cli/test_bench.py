@@ -7,6 +7,7 @@ import io
 import json
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from bench_files import bench_document
 from cli_runner import call
 from fake_memory import MIB, FakeDriver, FakeKernel
+from small_host import V1_GROUP, small_host, write_host
 
 from hicachectl.bench_copy_data import copy_doubts, copy_headline
 from hicachectl.bench_data import NO_TIME, Costs, LineCost, fewer, measure, no_costs_note, not_answered
@@ -24,8 +26,10 @@ from hicachectl.data_digest import with_digest
 from hicachectl.envelope import plain, unexplained_nulls
 from hicachectl.errors import ExitCode, UsageError
 from hicachectl.input_file import LARGEST_BYTES
+from hicachectl.memory_room import host_memory
 from hicachectl.render.bench_words import draw_head
 from hicachectl.render.screen import Screen
+from hicachectl.runtime.memory.budget import GroupLimit, HugetlbRoom
 from hicachectl.runtime.memory.kinds import Kind
 from hicachectl.runtime.memory.register import NoRegistrar
 from hicachectl.runtime.probes.pool import default_cases, run_pool_probe
@@ -252,6 +256,55 @@ def test_a_pool_of_reserved_pages_is_no_part_of_the_plain_memory_that_is_asked_f
     assert "host pool, 2 x 1000000000 + 8 pages" in plain.err
     assert "host pool" not in reserved.err
     assert "device pool, in host memory" in reserved.err
+
+
+LOOKS = [
+    COPY, ("bench", "pool", "--device", "cpu", "--threads", "1", "--kind", "anonymous"), ("bench", "store", "--geometry", "tiny-4k"),
+    ("bench", "model", "--device", "cpu", "--geometry", "tiny-4k"), ("bench", "link", "--device", "cpu"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", LOOKS, ids=lambda line: line[1])
+def test_a_control_group_that_leaves_nothing_is_refused_and_one_that_cannot_be_seen_is_told(
+    line: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = {f"{V1_GROUP}/memory.limit_in_bytes": str(MIB), f"{V1_GROUP}/memory.usage_in_bytes": str(MIB)}
+    hidden = {"/proc/self/cgroup": "0::/../other\n", "/proc/meminfo": "MemTotal: 1 kB\nMemAvailable: 1 kB\n"}
+    for name, files in (("full", small_host(1) | full), ("hidden", small_host(2) | hidden)):
+        write_host(tmp_path / name, files)
+        monkeypatch.setattr("hicachectl.memory_room.host_memory", partial(host_memory, tmp_path / name))
+        ran = call(*line)
+        assert ran.code == 10, ran.err
+        words = " ".join(ran.err.split())
+        if name == "full":
+            assert "usable memory under the cgroup limit is 0 B" in words
+            assert "limit of cgroup /serving/engine " in words
+        else:
+            assert "a limit of a control group may leave less memory than is counted on: /../other is outside" in words
+
+
+def test_a_pool_of_reserved_pages_whose_control_group_allows_too_few_is_told_beforehand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    room = HugetlbRoom(2 * MIB, 1 << 30, GroupLimit(3 * MIB, 0, "cgroup /pod (hugetlb.2MB.max)"))
+    monkeypatch.setattr("hicachectl.memory_room.hugetlb_room", lambda: room)
+    line = (
+        "bench",
+        "pool",
+        "--device",
+        "cpu",
+        "--threads",
+        "1",
+        "--size",
+        "4MiB",
+        "--rounds",
+        "1",
+        "--time-budget",
+        "0",
+    )
+    words = " ".join(call(*line, "--kind", "hugetlb").err.split())
+    assert "cgroup /pod (hugetlb.2MB.max) allows 3.0 MiB, 0 B are used: 2.0 MiB can be had, 4.0 MiB are asked" in words
+    assert "can be had" not in " ".join(call(*line, "--kind", "anonymous").err.split())
 
 
 def test_the_memory_of_a_measurement_is_on_its_screen() -> None:

@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli_runner import QUIET, call, command_line
 from run_calls import conversation_trace, replay, run
+from small_host import small_host, write_host
 
+from hicachectl.memory_room import host_memory
 from hicachectl.run_seat import Seat
 
 
@@ -75,6 +78,63 @@ def test_a_pool_of_hugetlb_pages_that_is_too_small_is_not_ready_with_the_arithme
     assert ran.code == 10
     assert "hugetlb" in ran.err
     assert "pages wanted" in ran.err or "no hugetlb pool" in ran.err
+
+
+def look_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, files: dict[str, str | bytes]) -> None:
+    """Let the preflight see the memory of a host of these files."""
+    write_host(tmp_path / "host", files)
+    monkeypatch.setattr("hicachectl.run_plan.look_at_memory", partial(host_memory, tmp_path / "host"))
+
+
+@pytest.mark.parametrize(("version", "group"), [(1, "/serving"), (2, "/serving.slice")])
+def test_a_limit_of_a_control_group_of_either_version_is_refused_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, group: str
+) -> None:
+    look_at(monkeypatch, tmp_path, small_host(version))
+    assert run("--host-slots", "100000", "--check").code == 0
+    ran = run("--host-slots", "300000", "--check")  # 1.1 GiB of 1 GiB left
+    assert ran.code == 10
+    assert "usable memory under the cgroup limit" in ran.err
+    assert f"limit of cgroup {group} " in ran.err
+
+
+def test_a_control_group_that_cannot_be_seen_is_a_warning_and_no_freedom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_at(monkeypatch, tmp_path, small_host() | {"/proc/self/cgroup": "0::/../other\n"})
+    ran = run("--host-slots", "100", "--check")
+    (found,) = [one for one in ran.json["diagnostics"] if one["code"] == "HC-CGROUP-LIMIT"]
+    assert found["severity"] == "warn"
+    assert "/../other is outside of the control group namespace" in found["message"]
+    look_at(monkeypatch, tmp_path / "seen", small_host())
+    assert "HC-CGROUP-LIMIT" not in str(run("--host-slots", "100", "--check").json["diagnostics"])
+
+
+def test_a_limit_on_reserved_pages_is_refused_before_the_kernel_kills(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = "/sys/kernel/mm/hugepages/hugepages-1048576kB"
+    slice_ = "/sys/fs/cgroup/serving.slice"
+    free = {f"{pool}/nr_hugepages": "600", f"{pool}/free_hugepages": "600", f"{pool}/resv_hugepages": "0"}
+    on = {"/sys/fs/cgroup/cgroup.controllers": "memory hugetlb", f"{slice_}/hugetlb.1GB.max": "max"}
+    monkeypatch.setattr("hicachectl.run_plan.require_pool", lambda *_: None)  # what the kernel of this machine has
+    wanted = (
+        "--host-slots",
+        "300000",
+        "--host-memory-kind",
+        "hugetlb",
+        "--host-memory-hugetlb-bytes",
+        "1GiB",
+        "--check",
+    )
+    look_at(monkeypatch, tmp_path / "free", small_host() | free | on)
+    assert run(*wanted).code == 0  # the pages of the default size are none, and no matter
+    limits = {f"{slice_}/hugetlb.1GB.max": "0", f"{slice_}/hugetlb.1GB.current": "0"}
+    look_at(monkeypatch, tmp_path / "none", small_host() | free | on | limits)
+    ran = run(*wanted)
+    assert ran.code == 10
+    assert "free hugetlb memory under the cgroup limit is 0 B" in ran.err
+    assert "limit of cgroup /serving.slice (hugetlb.1GB.max)" in ran.err
 
 
 @pytest.mark.parametrize(

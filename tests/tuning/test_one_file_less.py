@@ -156,12 +156,7 @@ def placed(before: Machine, after: Machine) -> Iterator[str]:
     """Pools that the whole host would not have held, without a word of what is not known."""
     node = {one.id: one for one in before.numa.nodes}
     allowed = before.numa.allowed_nodes.value
-    cgroup = before.memory.cgroup
-    room = (
-        None
-        if cgroup.memory_max_bytes.value is None
-        else cgroup.memory_max_bytes.value - (cgroup.memory_current_bytes.value or 0)
-    )
+    room = before.memory.cgroup.memory_room_bytes.value
     for one in placements(after):
         if one.refused is not None or one.unknown:
             continue

@@ -15,6 +15,8 @@ READING_ORDER: tuple[str, ...] = (
     "memory",
     "pages",
     "cgroup",
+    "cgroup_limits",
+    "cgroup_path",
     "mounts",
     "pci",
     "config_file",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from hicachectl.tuning.host.facts import Fact
+from hicachectl.tuning.host.facts import Fact, derive
 
 __all__ = [
     "Cgroup", "ConfigSpace", "Host", "HugePool", "Link", "Machine", "Memory", "Node", "Numa", "PciDevice", "SlotKind", "Thp",
@@ -108,16 +108,41 @@ class TmpfsMount:
 
 @dataclass(frozen=True)
 class Cgroup:
-    """The tightest limits up the tree for this process."""
+    """What binds this process: the memory limit up the tree that leaves the least room, and the cpuset."""
 
     version: Fact[int]
     path: Fact[str]
     memory_max_bytes: Fact[int]
-    """Unknown with reason "no limit" where there is none."""
+    """Of memory.max and memory.high; `source` says which. Unknown with reason "no limit" where there is none."""
     memory_current_bytes: Fact[int]
+    """Of the group that limits, else of the process's own."""
+    memory_inactive_file_bytes: Fact[int]
+    """File cache in it that the kernel gives back first, of the group that limits; unknown with reason "no limit" where none does."""
     memory_limited_by: Fact[str]
     cpuset_mems: Fact[tuple[int, ...]]
     cpuset_cpus: Fact[tuple[int, ...]]
+
+    @property
+    def memory_used_bytes(self) -> Fact[int]:
+        """`memory_current_bytes` less the file cache that goes first; all of it where that is not known."""
+        if self.memory_inactive_file_bytes.value is None:
+            return self.memory_current_bytes
+        return derive(
+            lambda used, cache: max(0, used - cache), self.memory_current_bytes, self.memory_inactive_file_bytes
+        )
+
+    @property
+    def memory_room_bytes(self) -> Fact[int]:
+        """What is left under the limit; unknown with the reason of what is not known, "no limit" where there is none."""
+        for fact in (self.memory_max_bytes, self.memory_used_bytes):
+            if fact.value is None:
+                return fact
+        return derive(lambda limit, used: max(0, limit - used), self.memory_max_bytes, self.memory_used_bytes)
+
+    @property
+    def memory_limit_words(self) -> str:
+        """Name the file of the limit behind the group's name where it is not the hard one: " (memory.high)"; else empty."""
+        return " (memory.high)" if self.memory_max_bytes.source.endswith("/memory.high") else ""
 
 
 @dataclass(frozen=True)
@@ -130,6 +155,7 @@ class Memory:
     shmem_bytes: Fact[int]
     hugetlb_bytes: Fact[int]
     hugetlb_free_bytes: Fact[int]
+    """Free pages of all page sizes, those promised to somebody included."""
     page_bytes: Fact[int]
     memlock_bytes: Fact[int]
     """RLIMIT_MEMLOCK of this process; unlimited is unknown with reason "unlimited"."""

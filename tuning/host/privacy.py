@@ -22,7 +22,7 @@ RULES: tuple[tuple[str, str], ...] = (
     ("hardware addresses", "address, node_guid, gids and the like of network interfaces are not recorded; names of interfaces and RDMA devices made of one are shortened"),
     ("mounts", f"tmpfs and control groups keep place, size= and huge=; a place that is not of the system is named /{LEFT_OUT}/N; all others (server names) are left out"),
     ("control groups", f"of their paths and hierarchies only the words that systemd, container runtimes and schedulers use are kept: names of services, users and ids are {LEFT_OUT}"),
-    ("this process", "of status four lines (CapEff, Cpus_allowed_list, Mems_allowed_list, THP_enabled), of numa_maps the first policy, of auxv the page size, of limits the locked memory, of its group's memory.stat the limit"),
+    ("this process", "of status four lines (CapEff, Cpus_allowed_list, Mems_allowed_list, THP_enabled), of numa_maps the first policy, of auxv the page size, of limits the locked memory, of its group's memory.stat the limit and the file cache that goes first"),
     ("CPU", "of cpuinfo the names, family, model and flags of the first one"),
     ("command line", f"parameters that are not about memory, NUMA, PCI, CPU or idle states keep their name, and so do values with blanks; the value is {LEFT_OUT}"),
 )  # fmt: skip
@@ -44,6 +44,7 @@ _ADDRESS_NAMED = re.compile(r"((?:en|wl|ww|sl|ib|iw|roce|opa|usnic)x)[0-9a-f]{12
 """Names that udev (systemd.net-naming-scheme) and rdma-core (rdma_rename BY MAC, GUID) make of an address."""
 _GROUP_KINDS = frozenset({"cgroup", "cgroup2"})
 _OPEN_OPTION = re.compile(r"(?:size|huge)=[\w%]{1,24}|memory|cpuset", re.ASCII)
+_STAT_LINES = ("hierarchical_memory_limit ", "inactive_file ", "total_inactive_file ")
 _STATUS_FIELDS = frozenset({"CapEff", "Cpus_allowed_list", "Mems_allowed_list", "THP_enabled"})
 _CPU_FIELDS = frozenset({
     "processor", "vendor_id", "CPU implementer", "CPU architecture", "cpu family", "model", "model name", "cpu", "flags",
@@ -108,7 +109,7 @@ def public(path: str, content: bytes, aliases: Aliases | None = None) -> bytes:
     if path in _KEPT:
         text = _KEPT[path](text)
     elif path.endswith("/memory.stat"):
-        text = _lines(line for line in text.splitlines() if line.startswith("hierarchical_memory_limit "))
+        text = _lines(line for line in text.splitlines() if line.startswith(_STAT_LINES))
     elif path == "/proc/self/cgroup":
         text = _lines(_public_group(line, names) for line in text.splitlines())
     elif path == "/proc/self/cpuset":

@@ -107,7 +107,7 @@ class Hugetlb(_Limit):
             return _unread(self.name, choice, held if held.value is None else free)
         told = f"{format_bytes(held.value)} are reserved, {format_bytes(free.value)} of them idle"
         if pool_bytes is not None:
-            reason, remedy, notes = _reserve(machine, told, pool_bytes, free.value)
+            reason, remedy, notes = _reserve(machine, told, pool_bytes)
         elif free.value:
             reason = f"{told}: nothing but hugetlb may have them, and pools here use transparent huge pages"
             remedy, notes = "; ".join(_give_back(machine)), ()
@@ -124,7 +124,7 @@ class CgroupLimit(_Limit):
     def tell(self, machine: Machine, choice: Choice, pool_bytes: int | None) -> Item:
         """Compare the tightest limit up the tree with what is used and the pools, counted once for the host. Pure."""
         group = machine.memory.cgroup
-        limit, used = group.memory_max_bytes, group.memory_current_bytes
+        limit, used = group.memory_max_bytes, group.memory_used_bytes
         notes = (
             _OWN,
             "count each shared pool once for the host, not once a rank; without swap shared memory cannot be reclaimed",
@@ -143,7 +143,9 @@ class CgroupLimit(_Limit):
             else "use today"
         )
         where = group.memory_limited_by.value or "unknown"
-        reason = _sum(f"group {where} allows {format_bytes(limit.value)}", limit.value, need, what)
+        reason = _sum(
+            f"group {where}{group.memory_limit_words} allows {format_bytes(limit.value)}", limit.value, need, what
+        )
         if used.value is None:
             reason += f"; what is used is not known ({used.reason})"
         enough = need <= limit.value and pool_bytes is not None and used.value is not None
@@ -170,12 +172,13 @@ def _sum(have: str, have_bytes: int, need_bytes: int | None, what: str) -> str:
     return f"{have}, {what} = {format_bytes(need_bytes)}: {f'{format_bytes(left)} left' if left >= 0 else f'{format_bytes(-left)} short'}"
 
 
-def _reserve(machine: Machine, told: str, pool_bytes: int, free_bytes: int) -> tuple[str, str, tuple[str, ...]]:
+def _reserve(machine: Machine, told: str, pool_bytes: int) -> tuple[str, str, tuple[str, ...]]:
     """Return reason, remedy and the tmpfiles.d lines that reserve a pool evenly over the nodes."""
     nodes, size = finding.Sight(machine).pool_nodes, machine.memory.thp.huge_page_bytes.value
     if not nodes or size is None:
         return f"{told}; pages by node cannot be worked out: nodes or page size are not known", "hicachectl topo", ()
     pages = -(-pool_bytes // (size * len(nodes)))
+    free_bytes = sum(size * (pool.free.value or 0) for pool in machine.memory.hugetlb if pool.page_bytes == size)
     reason = f"{told}; pools {format_bytes(pool_bytes)} = {pages} pages of {format_bytes(size)} on each of {len(nodes)} nodes, {'enough is' if free_bytes >= pool_bytes else 'not enough is'} idle"
     lines = tuple(
         f"w /sys/devices/system/node/node{node.id}/hugepages/hugepages-{size // 1024}kB/nr_hugepages - - - - {pages}"

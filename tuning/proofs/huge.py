@@ -179,11 +179,9 @@ def _too_little(root: HostRoot, n_bytes: int) -> str | None:
         return f"how much memory is available is not known: {available.reason} ({available.source})"
     if available.value < 4 * n_bytes:
         return f"{mib(available.value)} MiB are available, {mib(4 * n_bytes)} would be needed"
-    group = read_cgroup(root)
-    if group.memory_max_bytes.value is not None and group.memory_current_bytes.value is not None:
-        left = group.memory_max_bytes.value - group.memory_current_bytes.value
-        if left < 2 * n_bytes:
-            return f"the control group has {mib(left)} MiB left, {mib(2 * n_bytes)} would be needed"
+    left = read_cgroup(root).memory_room_bytes.value
+    if left is not None and left < 2 * n_bytes:
+        return f"the control group has {mib(left)} MiB left, {mib(2 * n_bytes)} would be needed"
     return None
 
 

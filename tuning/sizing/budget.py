@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hicachectl.tuning.host.model import Memory
+from hicachectl.runtime.memory.budget import HugetlbRoom
+from hicachectl.tuning.host.model import Cgroup, Memory
 from hicachectl.tuning.sizing.node_room import NodeRoom
+from hicachectl.units import format_bytes
 
 __all__ = ["Budget", "PoolPlan", "Term", "budget_of"]
 
@@ -24,7 +26,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class PoolPlan:
-    """What else bounds a pool: how many of its size the host holds, its nodes, its mount, and whether it is of reserved huge pages.
+    """What else bounds a pool: how many of its size the host holds, its nodes, its mount, and the reserved huge pages it is of.
 
     `copies`: how often the ranks together hold a pool of this size. `nodes` None: no placement asked. `mount_free_bytes`: kind tmpfs, on a
     mount with a limit.
@@ -34,7 +36,7 @@ class PoolPlan:
     copies: int = 1
     nodes: NodeRoom | None = None
     mount_free_bytes: int | None = None
-    hugetlb: bool = False
+    hugetlb: HugetlbRoom | None = None
     locked: bool = False
     lock_reason: str = "nothing is registered"
 
@@ -65,18 +67,19 @@ def budget_of(
     gets its part; `max_bytes` is of one. A term that could not be read does not bind and says why.
     """
     total, available = memory.total_bytes.value, memory.available_bytes.value
-    limit, current = memory.cgroup.memory_max_bytes.value, memory.cgroup.memory_current_bytes.value
     margin = max(_LEAST_MARGIN_BYTES, int(_MARGIN * (total or 0))) if margin_bytes is None else margin_bytes
-    room = None if limit is None or current is None else max(0, limit - current)
+    group = memory.cgroup.memory_room_bytes
     own = taken_bytes + margin
-    held = memory.hugetlb_free_bytes.value
     nodes = plan.nodes
     of_host: dict[str, int | None] = {}
-    if plan.hugetlb:
-        of_host["free pages of the hugetlb pool"] = held
+    if plan.hugetlb is not None:
+        of_host["free pages of the hugetlb pool"] = plan.hugetlb.free_bytes
+        of_host["room under the cgroup limit on hugetlb"] = (
+            None if plan.hugetlb.group is None else plan.hugetlb.group_bytes
+        )
     else:
         of_host["available memory"] = _less(available, own)
-        of_host["room under the cgroup limit"] = _less(room, own)
+        of_host["room under the cgroup limit"] = _less(group.value, own)
         of_host["room on the tmpfs"] = plan.mount_free_bytes
         if nodes is not None:
             of_host[f"placement {nodes.mode}"] = _less(nodes.host_bytes, own)
@@ -92,14 +95,14 @@ def budget_of(
         Term("total", total, memory.total_bytes.reason),
         Term("other use", None if total is None or available is None else total - available, memory.available_bytes.reason),
         Term("hugepages held", memory.hugetlb_bytes.value, memory.hugetlb_bytes.reason),
-        Term("room under the cgroup limit", room, memory.cgroup.memory_max_bytes.reason or memory.cgroup.memory_current_bytes.reason),
+        Term("room under the cgroup limit", group.value, _group_words(memory.cgroup)),
         Term("locked memory", lock if plan.locked else None, (memory.memlock_bytes.reason or "unlimited") if plan.locked else plan.lock_reason),
         Term("this run's other memory", taken_bytes, taken_words),
         Term("margin", margin),
         Term("--max-bytes", max_bytes, None if max_bytes is not None else "not given"),
     ]  # fmt: skip
-    if plan.hugetlb:
-        terms.append(Term("hugetlb pages free", held, memory.hugetlb_free_bytes.reason))
+    if plan.hugetlb is not None:
+        terms += _hugetlb_terms(plan.hugetlb)
     if plan.mount_free_bytes is not None:
         terms.append(Term("free on the tmpfs", plan.mount_free_bytes))
     if nodes is not None:
@@ -111,8 +114,22 @@ def budget_of(
     if plan.copies > 1 and known:
         terms.append(Term(f"one of {plan.copies} copies on the ranks", known[bound]))
     can_use = max(0, known[bound]) if known else 0
-    in_trial = None if nodes is None or plan.hugetlb else _less(nodes.trial_bytes, own)
+    in_trial = None if nodes is None or plan.hugetlb is not None else _less(nodes.trial_bytes, own)
     return Budget(tuple(terms), can_use, bound, None if in_trial is None else max(0, min(can_use, in_trial)))
+
+
+def _group_words(group: Cgroup) -> str | None:
+    """Name the group that leaves least, or say why it is not known."""
+    if group.memory_room_bytes.value is None:
+        return group.memory_room_bytes.reason
+    return f"{group.memory_limited_by.value or 'a group'}{group.memory_limit_words}"
+
+
+def _hugetlb_terms(room: HugetlbRoom) -> tuple[Term, ...]:
+    free = Term("hugetlb pages free", room.free_bytes, f"of {format_bytes(room.page_bytes)}, promised to nobody")
+    if room.group is None:
+        return free, Term("room under the cgroup limit on hugetlb", None, room.unread or "no limit")
+    return free, Term("room under the cgroup limit on hugetlb", room.group_bytes, room.group.name)
 
 
 def _less(amount: int | None, own: int) -> int | None:

@@ -7,11 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hicachectl.errors import CapacityError
-from hicachectl.runtime.memory.budget import Ask, GroupLimit, HostMemory, ledger, require_node_room
+from hicachectl.runtime.memory.budget import Ask, GroupLimit, HostMemory, HugetlbRoom, ledger, require_node_room
 
 GIB = 1 << 30
 HOST = HostMemory(
-    total_bytes=1536 * GIB, available_bytes=1000 * GIB, hugetlb_bytes=200 * GIB, hugetlb_free_bytes=50 * GIB
+    total_bytes=1536 * GIB,
+    available_bytes=1000 * GIB,
+    hugetlb_bytes=200 * GIB,
+    hugetlb=HugetlbRoom(2 << 20, 50 * GIB),
 )
 
 
@@ -57,6 +60,37 @@ def test_free_hugetlb_pages_serve_pools_of_that_kind_and_no_other() -> None:
     more = ledger(HOST, [Ask("huge pool", 51 * GIB, hugetlb=True)], reserve_bytes=0)
     with pytest.raises(CapacityError, match="free hugetlb memory is 50"):
         more.require()
+
+
+def test_each_sum_has_what_draws_on_it_and_no_more() -> None:
+    asks = [Ask("device pool", 10 * GIB), Ask("host pool", 51 * GIB, hugetlb=True)]
+    with pytest.raises(CapacityError) as reserved:
+        ledger(HOST, asks, reserve_bytes=0).require()
+    assert dict(reserved.value.terms) == {
+        "host pool": 51 * GIB,
+        "wanted, the sum of these": 51 * GIB,
+        "free pages of 2.0 MiB, promised to nobody": 50 * GIB,
+        "free hugetlb memory": 50 * GIB,
+    }
+    with pytest.raises(CapacityError) as plain:
+        ledger(HOST, asks, reserve_bytes=995 * GIB).require()
+    assert "host pool" not in dict(plain.value.terms)
+
+
+def test_a_limit_on_reserved_pages_binds_in_whole_pages() -> None:
+    room = HugetlbRoom(2, 50, GroupLimit(20, 5, "cgroup /pod (hugetlb.2MB.max)"))
+    found = ledger(HostMemory(100, 80, hugetlb=room), [Ask("host pool", 15, hugetlb=True)], reserve_bytes=0)
+    assert (found.hugetlb_room_bytes, found.fits) == (14, False)
+    with pytest.raises(CapacityError, match="free hugetlb memory under the cgroup limit is 14"):
+        found.require()
+    loose = HugetlbRoom(2, 10, GroupLimit(20, 5))
+    assert (loose.room_bytes, loose.bound) == (10, "free hugetlb memory")
+
+
+def test_a_limit_that_is_not_known_is_told_in_the_refusal() -> None:
+    with pytest.raises(CapacityError) as caught:
+        ledger(HostMemory(100, 80, unread="odd (memory.max)"), [Ask("host pool", 81)], reserve_bytes=0).require()
+    assert caught.value.why == "host pool 81 B; it may be less: odd (memory.max)"
 
 
 EVEN = {0: 1, 1: 1}

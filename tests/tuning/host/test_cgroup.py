@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from small_host import GIB, GROUPS, V1_GROUP, V2_GROUP, small_host, write_host
+from small_host import GIB, GROUPS, MIB, V1_GROUP, V2_GROUP, small_host, write_host
 
 from hicachectl.tuning.host.cgroup import NO_LIMIT, read_cgroup
 from hicachectl.tuning.host.model import Cgroup
@@ -31,6 +31,42 @@ def test_the_own_group_limits_when_it_is_tighter(tmp_path: Path) -> None:
     assert found.memory_max_bytes.value == GIB
     assert found.memory_limited_by.value == "/serving.slice/engine.service"
     assert found.memory_current_bytes.value == GIB // 2
+
+
+def test_the_least_room_counts_not_the_smallest_limit(tmp_path: Path) -> None:
+    """A pod whose slice is larger and nearly full."""
+    slice_ = f"{GROUPS}/serving.slice"
+    pod = {f"{V2_GROUP}/memory.max": f"{500 * GIB}\n", f"{V2_GROUP}/memory.current": f"{10 * GIB}\n"}
+    full = {f"{slice_}/memory.max": f"{600 * GIB}\n", f"{slice_}/memory.current": f"{590 * GIB}\n"}
+    found = read(tmp_path / "full", 2, pod | full | {f"{slice_}/memory.stat": "inactive_file 0\n"})
+    assert (found.memory_max_bytes.value, found.memory_limited_by.value) == (600 * GIB, "/serving.slice")
+    assert found.memory_room_bytes.value == 10 * GIB
+    cached = read(tmp_path / "cached", 2, pod | full | {f"{slice_}/memory.stat": f"inactive_file {500 * GIB}\n"})
+    assert (cached.memory_max_bytes.value, cached.memory_room_bytes.value) == (500 * GIB, 490 * GIB)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_file_cache_that_goes_first_is_no_use(tmp_path: Path, version: int) -> None:
+    found = read(tmp_path, version)
+    assert (found.memory_current_bytes.value, found.memory_inactive_file_bytes.value) == (GIB, MIB)
+    assert (found.memory_used_bytes.value, found.memory_room_bytes.value) == (GIB - MIB, GIB + MIB)
+    stat = f"{GROUPS}/memory/serving/memory.stat" if version == 1 else f"{GROUPS}/serving.slice/memory.stat"
+    lost = read(tmp_path / "lost", version, without=(stat,))
+    assert lost.memory_inactive_file_bytes.reason == "no such file"
+    assert lost.memory_room_bytes.value == GIB  # all of the cache counts as used
+
+
+def test_where_the_kernel_throttles_is_a_limit_and_named(tmp_path: Path) -> None:
+    slow = {f"{GROUPS}/serving.slice/memory.high": f"{GIB + 2 * MIB}\n"}
+    found = read(tmp_path / "slow", 2, slow)
+    assert (found.memory_max_bytes.value, found.memory_room_bytes.value) == (GIB + 2 * MIB, 3 * MIB)
+    assert found.memory_max_bytes.source == f"{GROUPS}/serving.slice/memory.high"
+    assert found.memory_limit_words == " (memory.high)"
+    assert read(tmp_path / "max", 2).memory_limit_words == ""
+    above = {f"{GROUPS}/serving.slice/memory.high": f"{3 * GIB}\n"}
+    assert read(tmp_path / "above", 2, above).memory_max_bytes.source.endswith("memory.max")
+    odd = read(tmp_path / "odd", 2, {f"{GROUPS}/serving.slice/memory.high": "lots\n"})
+    assert odd.memory_max_bytes.source.endswith("memory.high") and not odd.memory_max_bytes.is_known
 
 
 def test_of_equal_limits_the_highest_counts(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from small_host import CPUS, LINKS, THP, V1, facts_of, small_host, write_host
+from small_host import CPUS, GROUPS, LINKS, THP, V1, facts_of, small_host, write_host
 
 from hicachectl.tuning.host.facts import Fact, unknown
 from hicachectl.tuning.host.machine import read_host
@@ -47,6 +47,7 @@ MAY_BE_ABSENT = {
     f"{THP}/hugepages-64kB/enabled": "a size that cannot be chosen",
     f"{THP}/hugepages-2048kB/enabled": "a size that cannot be chosen",
     f"{THP}/hugepages-2048kB/shmem_enabled": "kernels before 6.10",
+    f"{GROUPS}/serving.slice/memory.high": "recordings made before it was read",
     f"{CPUS}/cpu0/cpuidle/state0/disable": "kernels before 3.4",
     f"{CPUS}/cpu0/cpuidle/state1/disable": "kernels before 3.4",
 }

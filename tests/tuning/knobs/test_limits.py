@@ -60,12 +60,27 @@ def test_a_pool_of_reserved_pages_is_divided_over_the_nodes(tmp_path: Path) -> N
     )
 
 
+def test_idle_pages_of_another_size_are_not_enough_for_a_pool(tmp_path: Path) -> None:
+    pool = "/sys/kernel/mm/hugepages/hugepages-1048576kB"
+    files = {f"{pool}/nr_hugepages": b"8", f"{pool}/free_hugepages": b"8"}
+    item = limit(tmp_path, small(2, files=files), "hugetlb", "5GiB")
+    assert item.reason is not None and "8.0 GiB of them idle" in item.reason and "not enough is idle" in item.reason
+
+
 def test_a_group_that_is_too_small_is_told_with_the_sum_and_the_size_it_needs(tmp_path: Path) -> None:
     spec = small(cgroup={"memory.max": str(4 * GIB), "memory.current": str(GIB)})
     item = limit(tmp_path, spec, "cgroup", "6GiB")
     assert item.old == str(4 * GIB)
     assert item.reason is not None and "pools 6.0 GiB + used 1.0 GiB = 7.0 GiB: 3.0 GiB short" in item.reason
     assert item.remedy is not None and "MemoryMax=7G or more" in item.remedy
+
+
+def test_file_cache_that_goes_first_is_no_use_and_the_limit_that_throttles_is_named(tmp_path: Path) -> None:
+    files = {"memory.max": "max", "memory.high": str(4 * GIB), "memory.current": str(3 * GIB)}
+    spec = small(cgroup={**files, "memory.stat": f"anon 7\ninactive_file {2 * GIB}"})
+    item = limit(tmp_path, spec, "cgroup", "3GiB")
+    assert item.reason is not None
+    assert "(memory.high) allows 4.0 GiB, pools 3.0 GiB + used 1.0 GiB = 4.0 GiB: 0 B left" in item.reason
 
 
 def test_no_limit_is_told_as_none(tmp_path: Path) -> None:

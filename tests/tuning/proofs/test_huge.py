@@ -233,6 +233,20 @@ def test_what_forbids_a_look_is_said_before_anything_is_mapped(
     assert calls.calls == []
 
 
+@pytest.mark.parametrize(("cache_mib", "tried"), [(0, False), (900, True)])
+def test_file_cache_that_goes_first_is_room_for_a_look(cache_mib: int, tried: bool, tmp_path: Path) -> None:
+    """A group of 1 GiB that file cache fills, and one that memory of processes does."""
+    group = {
+        "/proc/self/cgroup": "0::/pod", "/proc/self/mountinfo": "31 23 0:27 / /sys/fs/cgroup rw - cgroup2 none rw",
+        "/sys/fs/cgroup/cgroup.controllers": "memory", "/sys/fs/cgroup/pod/memory.max": str(1 << 30),
+        "/sys/fs/cgroup/pod/memory.current": str(1000 << 20), "/sys/fs/cgroup/pod/memory.stat": f"inactive_file {cache_mib << 20}",
+    }  # fmt: skip
+    calls = FakeCalls(tmp_path)
+    found = prove_effect(planned("thp-anonymous", "madvise"), host(tmp_path, **group), calls=calls)
+    assert bool(calls.calls) is tried
+    assert tried or "the control group has 24 MiB left" in str(found.reason)
+
+
 def test_a_full_mount_is_left_alone(tmp_path: Path) -> None:
     found, calls = prove(tmp_path, "tmpfs-huge", mount_free_bytes=(128 << 20) - 1)
     assert (found.held, found.reason) == (None, "less than 128 MiB are free on the mount")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hicachectl.runtime.memory.budget import GroupLimit, HugetlbRoom
 from hicachectl.runtime.memory.placement_modes import PlacementMode
 from hicachectl.tuning.host.facts import known, unknown
 from hicachectl.tuning.host.memory import read_memory
@@ -100,6 +101,32 @@ def test_ranks_that_each_hold_a_pool_share_the_host_and_the_flag_is_of_one_pool(
 def test_a_file_is_bound_by_its_mount_and_reserved_pages_by_their_pool() -> None:
     found = budget_of(memory(), taken_bytes=0, plan=PoolPlan(mount_free_bytes=3 * GIB))
     assert (found.can_use_bytes, found.bound) == (3 * GIB, "room on the tmpfs")
-    held = replace(memory(), hugetlb_free_bytes=known(7 * GIB, "made up"))
-    found = budget_of(held, taken_bytes=5 * GIB, plan=PoolPlan(hugetlb=True))
+    held = replace(memory(), hugetlb_free_bytes=known(99 * GIB, "pages of other sizes, and promised ones"))
+    found = budget_of(held, taken_bytes=5 * GIB, plan=PoolPlan(hugetlb=HugetlbRoom(GIB, 7 * GIB)))
     assert (found.can_use_bytes, found.bound) == (7 * GIB, "free pages of the hugetlb pool")
+    terms = {term.name: term for term in found.terms}
+    assert terms["hugetlb pages free"].reason == "of 1.0 GiB, promised to nobody"
+    assert terms["room under the cgroup limit on hugetlb"].reason == "no limit"
+
+
+def test_a_limit_on_reserved_pages_binds_and_is_named() -> None:
+    group = GroupLimit(5 * GIB, GIB // 2, "cgroup /pod (hugetlb.1GB.max)")
+    found = budget_of(memory(), taken_bytes=0, plan=PoolPlan(hugetlb=HugetlbRoom(GIB, 7 * GIB, group)))
+    assert (found.can_use_bytes, found.bound) == (4 * GIB, "room under the cgroup limit on hugetlb")
+    assert {term.name: term.reason for term in found.terms}[found.bound] == "cgroup /pod (hugetlb.1GB.max)"
+    unread = budget_of(memory(), taken_bytes=0, plan=PoolPlan(hugetlb=HugetlbRoom(GIB, 7 * GIB, unread="odd")))
+    assert {term.name: term.reason for term in unread.terms}["room under the cgroup limit on hugetlb"] == "odd"
+
+
+def test_file_cache_that_goes_first_is_room_under_the_limit_and_the_group_is_named() -> None:
+    """A pod that has read its weights."""
+    base = memory(total=1024, available=1000, limit=512, current=511)
+    cgroup = replace(
+        base.cgroup,
+        memory_max_bytes=known(512 * GIB, "/sys/fs/cgroup/pod/memory.high"),
+        memory_inactive_file_bytes=known(480 * GIB, "made up"),
+        memory_limited_by=known("/pod", "made up"),
+    )
+    found = budget_of(replace(base, cgroup=cgroup), taken_bytes=0, margin_bytes=0)
+    assert (found.can_use_bytes, found.bound) == (481 * GIB, "room under the cgroup limit")
+    assert {term.name: term.reason for term in found.terms}[found.bound] == "/pod (memory.high)"
