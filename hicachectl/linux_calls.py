@@ -25,6 +25,7 @@ __all__ = [
     "MADV_NOHUGEPAGE",
     "MADV_POPULATE_WRITE",
     "MPOL_BIND",
+    "MPOL_DEFAULT",
     "MPOL_LOCAL",
     "LinuxCalls",
     "as_long",
@@ -40,6 +41,7 @@ MADV_HUGEPAGE = 14
 MADV_NOHUGEPAGE = 15
 MADV_POPULATE_WRITE = 23
 """Linux 5.14 and newer; older kernels answer EINVAL. Python 3.11 has no name for it."""
+MPOL_DEFAULT = 0
 MPOL_BIND = 2
 MPOL_LOCAL = 4
 
@@ -53,6 +55,7 @@ _NUMBERS = {
 _PROT_NONE, _PROT_READ, _PROT_WRITE = 0, 1, 2
 _MAP_SHARED, _MAP_PRIVATE, _MAP_FIXED, _MAP_ANONYMOUS, _MAP_NORESERVE = 0x01, 0x02, 0x10, 0x20, 0x4000
 _MAP_HUGETLB, _MAP_HUGE_SHIFT = 0x40000, 26
+_MODE = 0xFFF  # above are the mode flags, MPOL_F_STATIC_NODES and others
 _MPOL_F_ADDR = 2  # include/uapi/linux/mempolicy.h
 _FAILED = ctypes.c_void_p(-1).value
 _WORD_BITS = 8 * ctypes.sizeof(ctypes.c_ulong)
@@ -126,6 +129,15 @@ class LinuxCalls:
             ctypes.c_ulong(_MPOL_F_ADDR),
         )  # fmt: skip
         return policy.value, nodes_in_mask(list(mask))
+
+    def own_policy(self) -> int:
+        """get_mempolicy(2) of this thread: the MPOL_ number without mode flags. Of an address without a policy of its own the kernel tells the default, whatever this is."""
+        policy = ctypes.c_int()
+        self._syscall(
+            "get_mempolicy", ctypes.byref(policy), ctypes.c_void_p(None), ctypes.c_ulong(0), ctypes.c_void_p(None),
+            ctypes.c_ulong(0),
+        )  # fmt: skip
+        return policy.value & _MODE
 
     def nodes_of(self, addresses: Sequence[int]) -> list[int]:
         """move_pages(2) with nodes = NULL, which only reports."""

@@ -50,6 +50,14 @@ def settle(
     Sizes are tried with `--steps auto` alone, in what is left of `time_budget_s`, and not after steps that time, a failure or
     other hits than predicted ended. Takes memory as `Sizing.climb`, and gives it back.
     """
+    found = _settled(run, prediction, climbed, again, journal, done, time_budget_s)
+    return replace(found, climbed=_out_of_room(found.prediction, found.climbed, journal))
+
+
+def _settled(
+    run: Sizing, prediction: Prediction, climbed: Climbed, again: Trial | str, journal: SizeJournal, done: Mapping[int, Any] | None,
+    time_budget_s: float | None,
+) -> Settled:  # fmt: skip
     from hicachectl.tuning.sizing.step_rules import DONE, Ended, missing_sizes
 
     more = _AGAIN if run.steps_text == "auto" else 0
@@ -72,6 +80,19 @@ def settle(
         if ended is not climbed.ended:
             journal.append("end", ended=ended.value)
         return Settled(prediction, replace(climbed, ended=ended), of_pool, costs, why)
+
+
+def _out_of_room(prediction: Prediction, climbed: Climbed, journal: SizeJournal) -> Climbed:
+    """No pool because none that the memory holds is of use is nothing that steps confirm."""
+    from hicachectl.tuning.sizing.plateau import Bound
+    from hicachectl.tuning.sizing.step_rules import DONE, Ended
+
+    choice = prediction.choice
+    if choice.grows or choice.bound is not Bound.MEMORY or climbed.ended not in (*DONE, Ended.NO_STEPS):
+        return climbed
+    if climbed.ended is not Ended.NO_ROOM:
+        journal.append("end", ended=Ended.NO_ROOM.value)
+    return replace(climbed, ended=Ended.NO_ROOM)
 
 
 def last_good(prediction: Prediction, climbed: Climbed) -> int:
@@ -128,7 +149,7 @@ def _without_pool(prediction: Prediction, climbed: Climbed, journal: SizeJournal
 def _choice(run: Sizing, prediction: Prediction, climbed: Climbed, costs: Costs) -> Choice:
     """Choose; what costs chose before, and was tried, stays where the net gain of the two cannot be told apart."""
     from hicachectl.tuning.sizing.economics import slack_s_per_h, worth_of
-    from hicachectl.tuning.sizing.plateau import Rule, choose
+    from hicachectl.tuning.sizing.plateau import WITHIN, Rule, choose, within_slack
 
     levels, page_bytes, half = prediction.levels_for(costs), run.base.geometry.page_bytes, prediction.error(None) or 0.0
     choice = choose(
@@ -142,7 +163,10 @@ def _choice(run: Sizing, prediction: Prediction, climbed: Climbed, costs: Costs)
     new, old = (
         worth_of(levels, costs, page_bytes, pages).net_s_per_h for pages in (choice.host_pages, before.host_pages)
     )
-    return before if new - old <= slack_s_per_h(levels, costs, half) else choice
+    if new - old > slack_s_per_h(levels, costs, half):
+        return choice
+    words, tail = within_slack(levels, page_bytes, costs, half, before.host_pages), before.reason.partition(WITHIN)[2]
+    return replace(before, reason=f"a size that was tried, {words}{tail}")
 
 
 def _further(

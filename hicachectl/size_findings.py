@@ -181,6 +181,11 @@ def _why_not(prediction: Prediction, climbed: Climbed) -> tuple[str, str]:
     chosen, reach = prediction.choice.host_pages, prediction.reach
     tried = [step.pages for step in climbed.steps]
     more = "the same line with --steps auto tries what it takes"
+    if climbed.ended is Ended.NO_ROOM and not chosen:
+        return (
+            f"no pool of the {reach.most_pages} pages that the memory holds is worth having, a larger one may be",
+            "free memory, raise --max-bytes or give fewer --device-slots",
+        )
     if climbed.ended is Ended.NO_ROOM:
         return (
             f"a pool of {reach.above(chosen)} pages would tell, the memory holds {reach.most_pages}",

@@ -35,6 +35,7 @@ class FakeKernel:
         self.policies: dict[int, tuple[int, tuple[int, ...]]] = {}
         self.advised: set[int] = set()
         self.hidden = 0
+        self.thread_policy = 0
         self.fds: set[int] = set()
         self.names: set[str] = set()
         self.free: int | None = 1 << 40
@@ -92,6 +93,10 @@ class FakeKernel:
     def policy_of(self, address: int) -> tuple[int, tuple[int, ...]]:
         self._called("policy_of")
         return self.policies.get(address, (0, ()))
+
+    def own_policy(self) -> int:
+        self._called("own_policy")
+        return self.thread_policy
 
     def nodes_of(self, addresses: Sequence[int]) -> list[int]:
         self._called("nodes_of")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 
-from hicachectl.linux_calls import MPOL_BIND, MPOL_LOCAL, why
+from hicachectl.errors import UsageError
+from hicachectl.linux_calls import MPOL_BIND, MPOL_DEFAULT, MPOL_LOCAL, why
 from hicachectl.runtime.memory.budget import require_node_room
 from hicachectl.runtime.memory.kinds import Kind
-from hicachectl.runtime.memory.numa import free_on_node, nodes_in_both
+from hicachectl.runtime.memory.numa import free_on_node, nodes_in_both, parse_ids
 from hicachectl.runtime.memory.placement_modes import POLICY_NAMES, Placed, PlacementMode, policy_number, weights_text
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.memory.steps import Step, StepState
@@ -58,24 +59,31 @@ def _kept_there(calls: MemoryCalls, address: int, mapped_bytes: int, spec: Mappi
     """Keep automatic NUMA balancing away from private memory, and say so; empty where it does not run or a policy keeps it away.
 
     It samples pages by unmapping them, which delays whoever touches them, moves them, and hides them from smaps
-    (docs/facts.md#balancing, #hidden-pages). The policy `local` takes pages where the default does, and is left alone.
+    (docs/facts.md#balancing, #hidden-pages). Where the thread has no policy of its own (numactl), `local` takes pages from where the
+    default does, and is left alone.
     """
-    if spec.kind is not Kind.ANONYMOUS or len(usable_nodes(calls)) < 2 or not _balances(calls):
+    if spec.kind is not Kind.ANONYMOUS or not _balances(calls):
         return ""
     try:
-        if calls.policy_of(address) != (_MPOL_DEFAULT, ()):
+        if calls.own_policy() != MPOL_DEFAULT:
             return ""
         calls.bind(address, mapped_bytes, MPOL_LOCAL, ())
     except OSError as error:
         return f"; automatic NUMA balancing samples them and may move them ({why(error)})"
-    return ", and stay there: policy local, which automatic NUMA balancing leaves alone"
+    return ", and policy local keeps automatic NUMA balancing from moving them"
 
 
 def _balances(calls: MemoryCalls) -> bool:
+    """Whether the kernel samples pages to move them between nodes (bit 0; bit 1 is for tiers of memory, which this would keep apart).
+
+    It does wherever more than one node is online, also for a process that may use one alone.
+    """
     try:
-        return calls.read("/proc/sys/kernel/numa_balancing").strip() not in ("", "0")
-    except OSError:
+        online = parse_ids(calls.read("/sys/devices/system/node/online"))
+        word = calls.read("/proc/sys/kernel/numa_balancing").strip()
+    except (OSError, UsageError):
         return False  # a kernel without it
+    return len(online) > 1 and word == "1"
 
 
 def require_room_on_nodes(calls: MemoryCalls, mapped_bytes: int, spec: MappingSpec) -> None:
@@ -126,7 +134,6 @@ def usable_nodes(calls: MemoryCalls) -> tuple[int, ...]:
         return ()
 
 
-_MPOL_DEFAULT = 0
 _WEIGHTS = "/sys/kernel/mm/mempolicy/weighted_interleave"
 """Linux Documentation/ABI/testing/sysfs-kernel-mm-mempolicy-weighted-interleave, since 6.9."""
 _SET_WEIGHTS = "they are one set for the whole host: tune.numa.interleave_weight asks for others"

@@ -195,7 +195,9 @@ def verify_step(
         total = sum(sample.by_node.values())
         outside = sum(n for node, n in sample.by_node.items() if node not in spec.placed.nodes)
         if outside:
-            short.append(f"{outside} of {total} sampled pages lie outside nodes {list(spec.placed.nodes)}")
+            short.append(
+                f"{outside} of {total} {'' if sample.whole else 'sampled '}pages lie outside nodes {list(spec.placed.nodes)}"
+            )
         else:
             short += uneven(sample.by_node, _shares(calls, got, spec.placed))
     where = ", ".join(f"node {node} {n}" for node, n in sample.by_node.items()) or "none"

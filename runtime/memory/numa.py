@@ -202,12 +202,11 @@ def nodes_of_mapping(numa_maps: str, address: int, n_bytes: int) -> dict[int, in
     {0: 4096, 2: 8192}
     """
     found: Counter[int] = Counter()
-    for line in numa_maps.splitlines():
-        start, *fields = line.split()
-        size = next((int(one[18:]) << 10 for one in fields if one.startswith("kernelpagesize_kB=")), 0)
-        if address <= int(start, 16) < address + n_bytes:
-            for node, pages in (one[1:].split("=") for one in fields if one[0] == "N" and one[1:2].isdigit()):
-                found[int(node)] += int(pages) * size
+    for line in numa_maps.split("\n"):  # names of files may hold what splitlines takes for an end
+        start, size = re.match(r"([0-9a-f]+) ", line, re.ASCII), re.search(r" kernelpagesize_kB=(\d+)$", line, re.ASCII)
+        if start is not None and size is not None and address <= int(start[1], 16) < address + n_bytes:
+            for node, pages in re.findall(r" N(\d+)=(\d+)(?= )", line, re.ASCII):
+                found[int(node)] += int(pages) * (int(size[1]) << 10)
     return dict(sorted(found.items()))
 
 

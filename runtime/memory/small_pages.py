@@ -35,7 +35,7 @@ def tail_reason(mapped_bytes: int, huge_page_bytes: int, in_huge_bytes: int) -> 
 
 def no_huge_reason(calls: MemoryCalls, kind: Kind, path: str | None, huge_page_bytes: int, *, advised: bool) -> str:
     """Say what kept huge pages from a mapping; `advised`: the kernel took MADV_HUGEPAGE. Reads files of /sys and /proc."""
-    if _switched_off(calls):
+    if _switched_off(calls) and _has_huge_pages(calls):
         return "huge pages are switched off for this process (THP_enabled 0 in /proc/self/status: prctl PR_SET_THP_DISABLE)"
     setting = huge_setting(calls, kind, path)
     if not advised:
@@ -52,6 +52,15 @@ def no_huge_reason(calls: MemoryCalls, kind: Kind, path: str | None, huge_page_b
         return f"transparent_hugepage/{size} is never"
     counter = "thp_file_fallback" if kind.is_shared else "thp_fault_fallback"
     return f"asked for, and {setting}: too few free huge pages, or a control group at its limit ({counter} of /proc/vmstat counts them)"
+
+
+def _has_huge_pages(calls: MemoryCalls) -> bool:
+    """Whether the kernel has transparent huge pages at all: one without them tells THP_enabled 0 of every process."""
+    try:
+        calls.read(f"{_THP}/enabled")
+    except OSError:
+        return False
+    return True
 
 
 def _switched_off(calls: MemoryCalls) -> bool:

@@ -46,6 +46,9 @@ class MemoryCalls(Protocol):
     def policy_of(self, address: int) -> tuple[int, tuple[int, ...]]:
         """Return the MPOL_ number and the nodes of the policy at an address (get_mempolicy with MPOL_F_ADDR)."""
 
+    def own_policy(self) -> int:
+        """Return the MPOL_ number of this thread's own policy (get_mempolicy without flags), which memory without one follows."""
+
     def nodes_of(self, addresses: Sequence[int]) -> list[int]:
         """Return the node each page lies on, or minus an errno (move_pages without a target)."""
 

@@ -6,6 +6,7 @@ import io
 import json
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from cli_runner import call, signalled
@@ -224,10 +225,14 @@ def test_two_recomputes_and_too_few_lengths_of_one_are_refused(tmp_path: Path, p
     assert str(short) in ran.err
 
 
-def test_a_disk_without_room_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
-    ran = call(*SMALL, "--path", "/proc/none")
+def test_a_disk_without_room_is_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(total=1 << 30, used=1 << 30, free=4096))
+    ran = call(*SMALL, "--path", str(tmp_path / "none"))
     assert ran.code == 10
     assert "--path none" in ran.err
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)])

@@ -14,7 +14,6 @@ from cli_runner import call
         (("run", "--storage-bytes", "4Pi"), "'4Pi' is not a size, 4PiB is"),
         (("bench", "pool", "--size", "1EiB"), "KiB, MiB, GiB, TiB, PiB (1024) or kB, MB, GB, TB, PB (1000)"),
         (("run", "--geometry", "qwen9"), "presets: qwen3-8b, qwen3-235b-a22b, llama-3.1-8b"),
-        (("run", "--page-tokens", "48"), "next: use 32 or 64"),
         (
             ("bench", "model", "--geometry", "tiny-4k", "--prefill-file", "none.csv"),
             "next: name a CSV or JSON file of (tokens, seconds)",

@@ -122,8 +122,8 @@ def test_a_value_that_is_no_count_is_refused_and_names_its_flag(flag: str, value
 
 
 @pytest.mark.parametrize("check", [[], ["--check"]])
-def test_a_page_that_does_not_divide_the_block_is_refused_with_sizes_that_do(check: list[str]) -> None:
-    err = refused("--page-tokens", "500", *check)
+def test_a_page_that_does_not_divide_the_block_is_refused_with_sizes_that_do(tmp_path: Path, check: list[str]) -> None:
+    err = refused("--trace", conversation_trace(tmp_path), "--page-tokens", "500", *check)
     assert "500" in err
     assert "512" in err
     assert "use 256 or 512" in err

@@ -440,6 +440,12 @@ def test_memory_for_a_pool_that_hits_nothing_beyond_l1_is_told_and_no_pool_chose
     )
     assert "pages would hit" in data["choice"]["reason"]
     assert "host_slots: 0 " in (tmp_path / "none.yaml").read_text()
+    for steps in ("auto", "50,100"):
+        ran = run("--trace", "chats.jsonl", "--max-bytes", "400KiB", "--steps", steps, "--force")
+        assert ran.code == 0
+        assert ran.json["data"]["ended"] == "not confirmed: no room above"
+        (found,) = (one for one in ran.json["diagnostics"] if one["code"] == "HC-SIZE-UNCONFIRMED")
+        assert "no pool of the 100 pages that the memory holds is worth having" in found["message"]
     data = size("--trace", "chats.jsonl", "--max-bytes", str(4096 * data["device_pages"]), "--force")
     assert "(they hold copies of them)" in data["choice"]["reason"]
 

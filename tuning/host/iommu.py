@@ -19,6 +19,8 @@ DMA, DMA_FQ = "DMA", "DMA-FQ"
 _TOLD_APART = (5, 15)
 _STRICT_ON_X86 = (5, 13)
 """Before it `iommu.strict` was of ARM64 alone (commit a250c23f15c2)."""
+_LAZY_ON_ARM64 = (5, 14)
+"""From it on a kernel may be built with lazy flushing as the default there (CONFIG_IOMMU_DEFAULT_LAZY)."""
 _AMD = ("AuthenticAMD", "HygonGenuine")
 _YES, _NO = ("1", "y", "Y", "on"), ("0", "n", "N", "off")
 
@@ -39,6 +41,8 @@ def dma_flushing(types: Iterable[str | None], host: Host) -> Flushing:
     said = _command_line(host, version)
     if said is not None:
         return said
+    if host.architecture.value == "aarch64" and version is not None and version < _LAZY_ON_ARM64:
+        return Flushing("strict", f"the default of ARM64 before Linux {'.'.join(map(str, _LAZY_ON_ARM64))}")
     kernel = "a kernel of unknown version" if host.kernel.value is None else f"Linux {host.kernel.value}"
     return Flushing(
         "translated", f"{kernel} may print DMA for strict and lazy flushing alike, Linux 5.15 tells them apart"

@@ -21,7 +21,11 @@ from hicachectl.errors import CapacityError, UsageError
 from hicachectl.tuning.sizing.economics import Costs, net_s_per_h, slack_s_per_h
 from hicachectl.tuning.sizing.levels import Levels, Rates
 
-__all__ = ["Bound", "Choice", "Limits", "Rule", "choose"]
+__all__ = ["WITHIN", "Bound", "Choice", "Limits", "Rule", "choose"]
+
+
+WITHIN = "cannot be told apart"
+"""How the reason of a size that costs chose ends, before what is said beside it."""
 
 
 class Bound(str, Enum):
@@ -144,12 +148,12 @@ def choose(
     if most is not None and most < pages:
         lost = 100 * (levels.rate(pages) - levels.rate(most))
         longer = ", which is a lower bound: the plateau still grows with the trace" if too_short else ""
-        if float(gains[most]) <= 0 and not levels.storage_pages:
-            copies = " (they hold copies of them)" if most <= levels.device_pages else ""
+        useless = _useless(levels, page_bytes, costs, most)
+        if useless is not None and not levels.storage_pages:
             return chosen(
                 0, Bound.MEMORY, rule,
-                f"do not grow the pool: the {most} pages that the memory allows hit nothing that L1's {levels.device_pages} do not{copies}; "
-                f"{pages} pages would hit {lost:.2f} points more{longer}: free memory, raise --max-bytes or give fewer --device-slots",
+                f"do not grow the pool: the {most} pages that the memory allows {useless}; {pages} pages would hit {lost:.2f} points more"
+                f"{longer}: free memory, raise --max-bytes or give fewer --device-slots",
             )  # fmt: skip
         return chosen(
             most,
@@ -158,6 +162,17 @@ def choose(
             f"the memory ends before the curve: {pages} pages would hit {lost:.2f} points more{longer}",
         )
     return chosen(pages, bound, rule, reason)
+
+
+def _useless(levels: Levels, page_bytes: int, costs: Costs | None, pages: int) -> str | None:
+    """Say why a pool that the memory cut short is not worth having; None where it is."""
+    if float(levels.host_rates[pages]) <= 0:
+        copies = " (they hold copies of them)" if pages <= levels.device_pages and not levels.exclusive else ""
+        return f"hit nothing that L1's {levels.device_pages} do not{copies}"
+    if costs is None:
+        return None
+    net = float(net_s_per_h(levels, costs, page_bytes)[pages])
+    return f"cost more than they save ({net:.3g} s/h)" if net <= 0 else None
 
 
 def _why_nothing(costs: Costs) -> str:
@@ -191,7 +206,14 @@ def _economical(levels: Levels, page_bytes: int, costs: Costs, half_interval: fl
     if slack >= best:
         return 0, f"the gain is within its error: at most {best:.3g} s/h, +- {slack:.3g} s/h"
     pages = int(np.argmax(net >= best - slack))
-    return pages, (
-        f"the smallest whose net gain is the largest within its slack: {float(net[pages]):.3g} of {best:.3g} s/h, "
-        f"less than {slack:.3g} s/h cannot be told apart"
+    return (
+        pages,
+        f"the smallest whose net gain is the largest {within_slack(levels, page_bytes, costs, half_interval, pages)}",
     )
+
+
+def within_slack(levels: Levels, page_bytes: int, costs: Costs, half_interval: float, pages: int) -> str:
+    """Say how much of the largest net gain a pool has, and what cannot be told apart. Pure."""
+    net, slack = net_s_per_h(levels, costs, page_bytes), slack_s_per_h(levels, costs, half_interval)
+    own = float(net[min(pages, len(net) - 1)])
+    return f"within its slack: {own:.3g} of {float(net.max()):.3g} s/h, less than {slack:.3g} s/h {WITHIN}"

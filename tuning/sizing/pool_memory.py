@@ -51,7 +51,10 @@ def read_pool_memory(root: HostRoot, address: int, n_bytes: int) -> PoolMemory:
         return found
     if found.resident_bytes is None:
         return PoolMemory(round(share * n_bytes), None, found.reason)
-    return found if share < 1.0 else PoolMemory(n_bytes, None, _HIDDEN)
+    swapped = 0 if text.value is None else _swapped(text.value, address, n_bytes)
+    if share < 1.0 or found.resident_bytes + swapped >= n_bytes:
+        return found
+    return PoolMemory(n_bytes - swapped, None, _HIDDEN)
 
 
 def read_process_bytes(root: HostRoot) -> int | None:
@@ -77,6 +80,18 @@ def _present_share(path: Path, address: int, n_bytes: int) -> float | None:
     except OSError:
         return None
     return present / seen if seen else None
+
+
+def _swapped(smaps: str, address: int, n_bytes: int) -> int:
+    """Sum what is swapped out of the mappings that hold `[address, address + n_bytes)`, of which up to 4 MiB are beside the pool. Pure."""
+    total, inside = 0, False
+    for line in smaps.splitlines():
+        head, found = _HEAD.match(line), _FIELD.match(line)
+        if head:
+            inside = max(int(head[1], 16), address) < min(int(head[2], 16), address + n_bytes)
+        elif found and inside and found[1] == "Swap":
+            total += int(found[2]) << 10
+    return min(n_bytes, total)
 
 
 def pool_memory(smaps: str, address: int, n_bytes: int) -> PoolMemory:

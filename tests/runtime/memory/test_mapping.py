@@ -289,7 +289,7 @@ def test_memory_without_a_placement_is_kept_from_numa_balancing_where_that_runs(
         assert (
             step is not None
             and step.state is StepState.SKIPPED
-            and step.text.endswith("and stay there: policy local, which automatic NUMA balancing leaves alone")
+            and step.text.endswith("and policy local keeps automatic NUMA balancing from moving them")
         )
         assert list(kernel.policies.values()) == [(4, ())]
         assert mapping.report.placement is None
@@ -306,25 +306,30 @@ def test_numa_balancing_that_cannot_be_kept_away_is_told() -> None:
         assert "samples them and may move them (mbind: EPERM" in str(mapping.report.step("bind").reason)  # type: ignore[union-attr]
 
 
+def test_a_process_confined_to_one_node_of_several_is_kept_from_it_too() -> None:
+    kernel = FakeKernel()
+    kernel.files |= {BALANCING: "1\n", "/proc/self/status": "Mems_allowed_list:\t0\n"}
+    with made(kernel):
+        assert list(kernel.policies.values()) == [(4, ())]
+
+
 @pytest.mark.parametrize(
     ("balancing", "online", "kind", "policy"),
     [
-        ("0\n", "0-1\n", Kind.ANONYMOUS, (0, ())),
-        (None, "0-1\n", Kind.ANONYMOUS, (0, ())),
-        ("1\n", "0\n", Kind.ANONYMOUS, (0, ())),
-        ("1\n", "0-1\n", Kind.MEMFD, (0, ())),
-        ("1\n", "0-1\n", Kind.ANONYMOUS, (3, (0, 1))),
+        ("0\n", "0-1\n", Kind.ANONYMOUS, 0),
+        ("2\n", "0-1\n", Kind.ANONYMOUS, 0),
+        (None, "0-1\n", Kind.ANONYMOUS, 0),
+        ("1\n", "0\n", Kind.ANONYMOUS, 0),
+        ("1\n", "0-1\n", Kind.MEMFD, 0),
+        ("1\n", "0-1\n", Kind.ANONYMOUS, 3),
     ],
-    ids=["off", "no such kernel", "one node", "shared", "a policy of the process"],
+    ids=["off", "tiers of memory", "no such kernel", "one node", "shared", "numactl --interleave"],
 )
 def test_elsewhere_memory_without_a_placement_gets_no_policy(
-    balancing: str | None, online: str, kind: Kind, policy: tuple[int, tuple[int, ...]]
+    balancing: str | None, online: str, kind: Kind, policy: int
 ) -> None:
-    class Process(FakeKernel):
-        def policy_of(self, address: int) -> tuple[int, tuple[int, ...]]:
-            return policy
-
-    kernel = Process()
+    kernel = FakeKernel()
+    kernel.thread_policy = policy
     kernel.files["/sys/devices/system/node/online"] = online
     if balancing is not None:
         kernel.files[BALANCING] = balancing
@@ -400,6 +405,14 @@ def test_a_process_that_may_have_no_huge_pages_is_told_so_and_not_that_none_were
         assert mapping.report.step("verify").reason == (  # type: ignore[union-attr]
             "0 % in huge pages: huge pages are switched off for this process (THP_enabled 0 in /proc/self/status: prctl PR_SET_THP_DISABLE)"
         )
+
+
+def test_a_kernel_without_huge_pages_is_not_a_process_that_may_have_none() -> None:
+    kernel = FakeKernel(huge=False)
+    kernel.files["/proc/self/status"] += "THP_enabled:\t0\n"
+    del kernel.files["/sys/kernel/mm/transparent_hugepage/enabled"]
+    with made(kernel) as mapping:
+        assert "enabled cannot be read" in str(mapping.report.step("verify").reason)  # type: ignore[union-attr]
 
 
 def test_the_counter_named_is_the_one_that_counts_memory_of_that_kind() -> None:

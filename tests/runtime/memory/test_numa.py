@@ -115,3 +115,16 @@ def test_a_thread_is_kept_to_its_node_and_never_gets_a_cpu_it_did_not_have(tmp_p
     assert seen[:3] == ["none of this process's CPUs belongs to node 1", None, {mine[0]}]
     assert "cannot be read" in str(seen[3])
     assert sorted(os.sched_getaffinity(0)) == mine
+
+
+def test_a_line_of_numa_maps_that_is_not_read_is_left_out() -> None:
+    text = (
+        "10000 default file=/a\x0cbar mapped=3 N0=3 kernelpagesize_kB=4\n"
+        "20000 default anon=512 N1=512\n"
+        "30000 bind:0-1 anon=3 dirty=3 active=0 N0=1 N10=2 kernelpagesize_kB=4\n"
+        "40000 default huge anon=2 dirty=2 N3=2 kernelpagesize_kB=2048\n"
+    )
+    assert numa.nodes_of_mapping(text, 0x10000, 0x10000) == {0: 3 * 4096}
+    assert numa.nodes_of_mapping(text, 0x20000, 0x10000) == {}
+    assert numa.nodes_of_mapping(text, 0x30000, 0x10000) == {0: 4096, 10: 8192}
+    assert numa.nodes_of_mapping(text, 0x40000, 4 << 20) == {3: 4 << 20}

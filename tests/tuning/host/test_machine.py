@@ -158,7 +158,9 @@ ARM = "processor\t: 0\nCPU implementer\t: 0x48\nCPU architecture: 8\n"
         ("5.13.0", INTEL, "iommu.strict=0 intel_iommu=strict", ("DMA",) * 3, "strict"),
         (OLD, ARM, "iommu.strict=0", ("DMA",) * 3, "lazy"),
         (OLD, ARM, "iommu.strict=1", ("DMA",) * 3, "strict"),
-        (OLD, ARM, "iommu.strict=maybe", ("DMA",) * 3, "translated"),
+        (OLD, ARM, "iommu.strict=maybe", ("DMA",) * 3, "strict"),
+        (OLD, ARM, "", ("DMA",) * 3, "strict"),  # the only default there was
+        ("5.14.0", ARM, "", ("DMA",) * 3, "translated"),
         ("5.14.0-427.el9.x86_64", INTEL, "", ("DMA",) * 3, "translated"),
         (
             "5.14.0-427.el9.x86_64",

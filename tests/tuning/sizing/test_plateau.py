@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ from shared_data import shared_path
 
 from hicachectl.errors import CapacityError, UsageError
 from hicachectl.runtime.replay.workload import open_trace
+from hicachectl.size_choice import _choice
 from hicachectl.tuning.sizing.curve import curve_of
-from hicachectl.tuning.sizing.economics import Costs, payback_h, saved_s_per_h
+from hicachectl.tuning.sizing.economics import Costs, payback_h, saved_s_per_h, worth_of
 from hicachectl.tuning.sizing.extents import runs_of
 from hicachectl.tuning.sizing.levels import Levels
 from hicachectl.tuning.sizing.plateau import Bound, Limits, Rule, choose
@@ -214,3 +216,35 @@ def test_a_step_that_gains_nothing_never_pays_back() -> None:
 def test_points_outside_a_hundred_are_refused() -> None:
     with pytest.raises(UsageError):
         choose(levels(), MIB, points=0)
+
+
+def test_a_pool_cut_short_by_memory_is_not_chosen_where_it_hits_nothing_more_or_loses() -> None:
+    desert = np.array([0] + [1000] * 100 + [1001] * 900 + [600_000] * 10)
+    costs = Costs(1e-4, 1e-5, 0.01, 1e6, 1.0)
+    for most, words in ((40, "hit nothing that L1's 50 do not (they hold copies of them)"), (80, "L1's 50 do not;")):
+        found = choose(Levels(desert, 10**6, 50), GIB, limits=Limits(5, 0, most))
+        assert (found.host_pages, found.bound) == (0, Bound.MEMORY) and words in found.reason
+    found = choose(Levels(desert, 10**6, 50), GIB, costs=costs, limits=Limits(5, 0, 500))
+    assert (found.host_pages, found.bound, found.rule) == (0, Bound.MEMORY, Rule.ECONOMICS)
+    assert "cost more than they save (-5 s/h)" in found.reason
+    assert choose(Levels(desert, 10**6, 50), GIB, limits=Limits(5, 0, 500)).host_pages == 500, "by points it hits more"
+    exclusive = choose(
+        Levels(np.array([0] + [10] * 200 + [60] * 10), 100, 50, exclusive=True), MIB, limits=Limits(5, 0, 20)
+    )
+    assert exclusive.host_pages == 0 and "copies" not in exclusive.reason
+
+
+def test_a_size_that_was_tried_is_kept_with_what_it_gains_by_the_costs_that_are_shown() -> None:
+    curve = np.array([0] + [int(900_000 * (1 - np.exp(-i / 300))) for i in range(1, 2000)])
+    levels_, first, now = Levels(curve, 10**6, 5), Costs(1e-4, 1e-5, 0.01, 1e6, 1.0), Costs(1e-4, 6e-5, 0.01, 1e6, 1.0)
+    before = choose(levels_, MIB, costs=first, limits=Limits(5))
+    prediction = SimpleNamespace(
+        levels_for=lambda costs: levels_, error=lambda points: 0.0, limits=Limits(5), sure=SimpleNamespace(too_short=False),
+        choice=before,
+    )  # fmt: skip
+    run = SimpleNamespace(base=SimpleNamespace(geometry=SimpleNamespace(page_bytes=MIB)), points=1.0)
+    tried = SimpleNamespace(steps=[SimpleNamespace(pages=before.host_pages, trial=object())])
+    kept = _choice(run, prediction, tried, now)  # type: ignore[arg-type]
+    assert kept.host_pages == before.host_pages
+    own = worth_of(levels_, now, MIB, kept.host_pages).net_s_per_h
+    assert kept.reason.startswith(f"a size that was tried, within its slack: {own:.3g} of ")

@@ -243,15 +243,24 @@ def test_what_a_pool_holds_is_read_from_its_mapping_and_never_guessed_where_a_ne
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-def hiding(top: Path, *, n_present: int, n_shown: int, n_pages: int = 4) -> HostRoot:
+def hiding(top: Path, *, n_present: int, n_shown: int, n_swapped: int = 0, n_pages: int = 4) -> HostRoot:
     """Return a root whose pagemap has `n_present` of the pages from address 16 pages on, and whose smaps shows `n_shown`."""
     (top / "proc/self").mkdir(parents=True)
     here, absent = (1 << 63).to_bytes(8, "little"), bytes(8)
     (top / "proc/self/pagemap").write_bytes(16 * absent + n_present * here + (n_pages - n_present) * absent)
     kb = n_shown * PAGE >> 10
     head = f"{16 * PAGE:x}-{(16 + n_pages) * PAGE:x} rw-p 00000000 00:00 0"
-    (top / "proc/self/smaps").write_text(f"{head}\nRss: {kb} kB\nAnonHugePages: {kb} kB\n")
+    swap = n_swapped * PAGE >> 10
+    (top / "proc/self/smaps").write_text(f"{head}\nRss: {kb} kB\nAnonHugePages: {kb} kB\nSwap: {swap} kB\n")
     return HostRoot(top)
+
+
+def test_pages_swapped_out_between_those_sampled_are_not_taken_for_hidden(tmp_path: Path) -> None:
+    found = read_pool_memory(hiding(tmp_path, n_present=4, n_shown=3, n_swapped=1), 16 * PAGE, 4 * PAGE)
+    assert found == PoolMemory(3 * PAGE, 3 * PAGE)
+    (tmp_path / "two").mkdir()
+    found = read_pool_memory(hiding(tmp_path / "two", n_present=4, n_shown=1, n_swapped=1), 16 * PAGE, 4 * PAGE)
+    assert (found.resident_bytes, found.huge_bytes) == (3 * PAGE, None)
 
 
 def test_pages_that_smaps_hides_count_as_resident_and_how_many_are_huge_is_not_known(tmp_path: Path) -> None:
