@@ -105,10 +105,10 @@ def _group_limit(limit: Limit) -> GroupLimit:
     name = f"cgroup {limit.path}" if limit.path.startswith("/") else limit.path
     if limit.file not in _LIMIT_FILES and limit.file != "memory.stat":
         name += f" ({limit.file})"
-    used = "used under it"
+    used = "used under it" if limit.path.startswith("/") else "used by this group under it, others are not seen"
     if limit.current_bytes.value is None:
         used += ", not known"
-    elif limit.inactive_file_bytes.value is None:
+    elif limit.file_cache_bytes.value is None:
         used += ", file cache counted"
     return GroupLimit(limit.limit_bytes.value or 0, limit.used_bytes or 0, name, used)
 

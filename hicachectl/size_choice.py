@@ -163,9 +163,12 @@ def _choice(run: Sizing, prediction: Prediction, climbed: Climbed, costs: Costs)
     new, old = (
         worth_of(levels, costs, page_bytes, pages).net_s_per_h for pages in (choice.host_pages, before.host_pages)
     )
-    if new - old > slack_s_per_h(levels, costs, half):
+    if choice.host_pages == before.host_pages or new - old > slack_s_per_h(levels, costs, half):
         return choice
-    words, tail = within_slack(levels, page_bytes, costs, half, before.host_pages), before.reason.partition(WITHIN)[2]
+    _, within, tail = before.reason.partition(WITHIN)
+    if not within:
+        return before
+    words = within_slack(levels, page_bytes, costs, half, before.host_pages)
     return replace(before, reason=f"a size that was tried, {words}{tail}")
 
 

@@ -106,7 +106,63 @@ def test_a_limit_above_what_version_1_shows_is_named_as_that(tmp_path: Path) -> 
     use = {"memory.limit_in_bytes": 9223372036854771712, "memory.usage_in_bytes": 3 * GIB}
     stat = f"hierarchical_memory_limit {8 * GIB}\ntotal_inactive_file {GIB}"
     write(root / "sys/fs/cgroup/memory", **use, **{"memory.stat": stat})
-    assert tightest_group(root) == GroupLimit(8 * GIB, 2 * GIB, "a group above those that can be seen")
+    assert tightest_group(root) == GroupLimit(
+        8 * GIB, 2 * GIB, "a group above those that can be seen", "used by this group under it, others are not seen"
+    )
+
+
+def test_a_limit_above_that_version_1_says_does_not_bind_is_left_out(tmp_path: Path) -> None:
+    """Before Linux 5.11 a group could stand outside of those above it."""
+    root = member(tmp_path, "4:memory:/a/b\n", V1_MOUNTS["the path of the host"])
+    for path, limit in (("", 1 << 63), ("a", 2 * GIB), ("a/b", 64 * GIB)):
+        stat = f"hierarchical_memory_limit {limit}\ntotal_inactive_file 0"
+        write(
+            root / "sys/fs/cgroup/memory" / path,
+            **{"memory.limit_in_bytes": limit, "memory.usage_in_bytes": 0, "memory.stat": stat},
+        )
+    assert tightest_group(root) == GroupLimit(64 * GIB, 0, "cgroup /a/b")
+
+
+def test_file_cache_in_use_counts_as_what_the_kernel_gives_back_too(tmp_path: Path) -> None:
+    root = member(tmp_path, "0::/a\n")
+    write(
+        group(root, "a", str(200 * GIB), used=190 * GIB),
+        **{"memory.stat": f"inactive_file {20 * GIB}\nactive_file {150 * GIB}"},
+    )
+    assert cgroup_headroom(root) == 180 * GIB
+
+
+@pytest.mark.parametrize("how", ["no hierarchy was mounted", "no control groups", "switched off"])
+def test_a_kernel_without_the_controller_limits_nothing_and_says_nothing(tmp_path: Path, how: str) -> None:
+    root = meminfo(
+        member(
+            tmp_path, "3:cpuset:/x\n0::/\n" if how == "switched off" else "", "31 23 0:27 / /proc rw - proc none rw\n"
+        )
+    )
+    if how == "no control groups":
+        (root / "proc/self/cgroup").unlink()
+        write(root / "proc/self", stat="1 (x) R")
+    if how == "switched off":
+        write(
+            root / "proc", cgroups="#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpuset\t3\t1\t1\nmemory\t0\t1\t0\n"
+        )
+    heard: list[str] = []
+    found = host_memory(root, tell=heard.append)
+    assert (found.group, found.unread, heard) == (None, None, [])
+
+
+def test_reserved_pages_that_are_charged_to_the_group_are_under_its_limit_on_memory(tmp_path: Path) -> None:
+    for name, options, room in (("apart", "rw", 40 * GIB), ("charged", "rw,memory_hugetlb_accounting", 7 * GIB)):
+        root = reserved_host(tmp_path / name, "0::/pod\n", V2_MOUNT.replace("none rw", f"none {options}"))
+        pages(root, 2 * MIB, free=20 << 10)
+        write(group(root, "pod", str(8 * GIB), used=GIB), **{"hugetlb.2MB.max": "max"})
+        assert hugetlb_room(2 * MIB, root).room_bytes == room
+
+
+def test_a_mount_with_an_odd_name_hides_no_limit(tmp_path: Path) -> None:
+    root = member(tmp_path, "0::/a\n", f"{V2_MOUNT}40 23 8:1 / /mnt/a\u2028b\x0cc rw - ext4 /dev/x rw\n")
+    group(root, "a", str(32 * GIB), used=GIB)
+    assert cgroup_headroom(root) == 31 * GIB
 
 
 def test_where_the_kernel_throttles_is_a_limit_and_named(tmp_path: Path) -> None:
@@ -130,14 +186,13 @@ def test_file_cache_that_cannot_be_told_counts_as_used_and_says_so(tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "names no group"),
         ("0::/../other", "/../other is outside of the control group namespace"),
         ("0::/gone", "no such file (/sys/fs/cgroup/gone/memory.max)"),
         ("12:memory:/v1\n11:cpu:/v1", "no control group version 1 is mounted"),
         ("noise", "names no group"),
         ("0::", "names no group"),
     ],
-    ids=["empty", "above this namespace", "not mounted", "version 1 without a mount", "noise", "no path"],
+    ids=["above this namespace", "not mounted", "version 1 without a mount", "noise", "no path"],
 )
 def test_a_group_that_cannot_be_found_is_not_known_to_be_free(tmp_path: Path, text: str, why: str) -> None:
     root = meminfo(member(tmp_path, text))

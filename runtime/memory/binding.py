@@ -62,28 +62,31 @@ def _kept_there(calls: MemoryCalls, address: int, mapped_bytes: int, spec: Mappi
     (docs/facts.md#balancing, #hidden-pages). Where the thread has no policy of its own (numactl), `local` takes pages from where the
     default does, and is left alone.
     """
-    if spec.kind is not Kind.ANONYMOUS or not _balances(calls):
+    if spec.kind is not Kind.ANONYMOUS:
+        return ""
+    word = _balancing(calls)
+    if not word & _SAMPLES:
         return ""
     try:
-        if calls.own_policy() != MPOL_DEFAULT:
-            return ""
+        own = calls.own_policy()
+        if own != MPOL_DEFAULT:
+            return f", by the policy of this process ({POLICY_NAMES.get(own, own)})"
+        if word != _SAMPLES:
+            return f"; automatic NUMA balancing (kernel.numa_balancing {word}) samples them and may move them"
         calls.bind(address, mapped_bytes, MPOL_LOCAL, ())
     except OSError as error:
         return f"; automatic NUMA balancing samples them and may move them ({why(error)})"
     return ", and policy local keeps automatic NUMA balancing from moving them"
 
 
-def _balances(calls: MemoryCalls) -> bool:
-    """Whether the kernel samples pages to move them between nodes (bit 0; bit 1 is for tiers of memory, which this would keep apart).
-
-    It does wherever more than one node is online, also for a process that may use one alone.
-    """
+def _balancing(calls: MemoryCalls) -> int:
+    """Return kernel.numa_balancing, 0 where it has nothing to do: the kernel samples wherever more than one node is online, also for a
+    process that may use one alone. Bit 1 is for tiers of memory, between which `local` would keep pages apart."""
     try:
         online = parse_ids(calls.read("/sys/devices/system/node/online"))
-        word = calls.read("/proc/sys/kernel/numa_balancing").strip()
-    except (OSError, UsageError):
-        return False  # a kernel without it
-    return len(online) > 1 and word == "1"
+        return int(calls.read("/proc/sys/kernel/numa_balancing")) if len(online) > 1 else 0
+    except (OSError, ValueError, UsageError):
+        return 0  # a kernel without it
 
 
 def require_room_on_nodes(calls: MemoryCalls, mapped_bytes: int, spec: MappingSpec) -> None:
@@ -134,6 +137,7 @@ def usable_nodes(calls: MemoryCalls) -> tuple[int, ...]:
         return ()
 
 
+_SAMPLES = 1
 _WEIGHTS = "/sys/kernel/mm/mempolicy/weighted_interleave"
 """Linux Documentation/ABI/testing/sysfs-kernel-mm-mempolicy-weighted-interleave, since 6.9."""
 _SET_WEIGHTS = "they are one set for the whole host: tune.numa.interleave_weight asks for others"

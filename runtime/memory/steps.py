@@ -61,7 +61,7 @@ class MappingReport:
     pages_by_node: dict[int, int] = field(default_factory=dict)
     """Sampled pages by the node they lie on; all pages where move_pages did not tell (docs/facts.md#hidden-pages)."""
     placement: str | None = None
-    """The placement mode and its nodes, as the kernel reads them back; None where no policy is set."""
+    """The placement mode and its nodes, as the kernel reads them back; None where none was asked for."""
     registered_with: str | None = None
     registrations: tuple[tuple[int, int], ...] = ()
     """Ranges registered with the driver, [start, end) in bytes from the start of the pool: no copy may span two."""

@@ -28,7 +28,7 @@ class HostMemoryStep:
 class HostMemory:
     """What the memory of the host pool got; shares in [0, 1], None where they could not be read (the step `verify` says why).
 
-    `placement` is the mode and its nodes as the kernel reads them back, None where no policy is set (the step `bind` says
+    `placement` is the mode and its nodes as the kernel reads them back, None where none was asked for or set (the step `bind` says
     why); `registered_with` the driver's call, None where nothing is registered (the step `register` says why).
     """
 

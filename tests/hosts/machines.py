@@ -246,7 +246,7 @@ def _memory() -> Memory:
         version=at(2, "cgroup"), path=at("/engine", "cgroup"),
         memory_max_bytes=unknown("/sys/fs/cgroup/engine/memory.max", "no limit"),
         memory_current_bytes=at(GIB, "/sys/fs/cgroup/engine/memory.current"),
-        memory_inactive_file_bytes=unknown("/sys/fs/cgroup/engine/memory.max", "no limit"),
+        memory_file_cache_bytes=unknown("/sys/fs/cgroup/engine/memory.max", "no limit"),
         memory_limited_by=unknown("/sys/fs/cgroup/engine/memory.max", "no limit"),
         cpuset_mems=at((0, 1, 2, 3), "cpuset"), cpuset_cpus=at(tuple(range(8)), "cpuset"),
     )  # fmt: skip

@@ -83,7 +83,7 @@ def test_a_control_group_and_reserved_huge_pages_are_terms_of_what_fits() -> Non
     assert (
         "900.0 GiB available of 1.0 TiB on nodes 0, 1, 2 and 3, 500.0 GiB left in the control group)" in found.message
     )
-    cached = change(limited, memory_current_bytes=590 * GIB, memory_inactive_file_bytes=550 * GIB)
+    cached = change(limited, memory_current_bytes=590 * GIB, memory_file_cache_bytes=550 * GIB)
     (roomy,) = of("HC-PIN-LARGE", replace(value, memory=change(value.memory, cgroup=cached)))
     assert "560.0 GiB left in the control group" in roomy.message
     for part in (

@@ -128,7 +128,7 @@ def test_the_control_group_bounds_the_sum() -> None:
     value = replace(value, memory=replace(value.memory, cgroup=group))
     assert place(value, Policy.INTERLEAVE).pool_bytes == 80 * GB
     assert "the control group allows" in (place(value, Policy.LOCAL, pool_bytes=90 * GB).refused or "")
-    cached = change(group, memory_current_bytes=71 * GB, memory_inactive_file_bytes=70 * GB)
+    cached = change(group, memory_current_bytes=71 * GB, memory_file_cache_bytes=70 * GB)
     value = replace(value, memory=replace(value.memory, cgroup=cached))
     assert place(value, Policy.INTERLEAVE).pool_bytes == 80 * GB
 

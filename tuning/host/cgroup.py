@@ -22,7 +22,7 @@ def read_cgroup(root: HostRoot) -> Cgroup:
         path=memory.then(lambda group: group.path),
         memory_max_bytes=limit,
         memory_current_bytes=current,
-        memory_inactive_file_bytes=inactive_file,
+        memory_file_cache_bytes=inactive_file,
         memory_limited_by=limited_by,
         cpuset_mems=_cpuset(root, cpuset, ("cpuset.mems.effective",), ("cpuset.effective_mems", "cpuset.mems", "mems")),
         cpuset_cpus=_cpuset(root, cpuset, ("cpuset.cpus.effective",), ("cpuset.effective_cpus", "cpuset.cpus", "cpus")),
@@ -55,7 +55,7 @@ def _memory(root: HostRoot, group: Fact[Group]) -> tuple[Fact[int], Fact[int], F
         return unknown(source, NO_LIMIT), current, unknown(source, NO_LIMIT), unknown(source, NO_LIMIT)
     seen = tightest.path.startswith("/")
     by = known(tightest.path, tightest.limit_bytes.source, Confidence.READ if seen else Confidence.DERIVED)
-    return tightest.limit_bytes, tightest.current_bytes, tightest.inactive_file_bytes, by
+    return tightest.limit_bytes, tightest.current_bytes, tightest.file_cache_bytes, by
 
 
 def _cpuset(

@@ -20,6 +20,7 @@ __all__ = ["NO_LIMIT", "Limit", "hugetlb_limits", "least_room", "memory_limits",
 NO_LIMIT = "no limit"
 _V1_NO_LIMIT_BYTES = 1 << 62
 """Version 1 writes LONG_MAX rounded down to a page where there is no limit (PAGE_COUNTER_MAX, linux/page_counter.h)."""
+_CHARGED = "memory_hugetlb_accounting"
 _ABOVE = "a group above those that can be seen"
 _Of = Callable[[HostRoot, Group, str, str], "Iterator[Limit]"]
 """Yields the limits of one group of a hierarchy, by its folder and its path."""
@@ -32,8 +33,8 @@ class Limit:
     path: str
     limit_bytes: Fact[int]
     current_bytes: Fact[int]
-    inactive_file_bytes: Fact[int]
-    """File cache that the kernel gives back first, in `current_bytes` (0 of reserved huge pages)."""
+    file_cache_bytes: Fact[int]
+    """File cache in `current_bytes`, active or not, which the kernel gives back before it kills (0 of reserved huge pages)."""
 
     @property
     def file(self) -> str:
@@ -43,7 +44,7 @@ class Limit:
     @property
     def used_bytes(self) -> int | None:
         """What cannot be given back; None where it cannot be read."""
-        return used_bytes(self.current_bytes.value, self.inactive_file_bytes.value)
+        return used_bytes(self.current_bytes.value, self.file_cache_bytes.value)
 
     @property
     def room_bytes(self) -> int:
@@ -51,13 +52,13 @@ class Limit:
         return max(0, (self.limit_bytes.value or 0) - (self.used_bytes or 0))
 
 
-def used_bytes(current_bytes: int | None, inactive_file_bytes: int | None) -> int | None:
+def used_bytes(current_bytes: int | None, file_cache_bytes: int | None) -> int | None:
     """Return what a group uses beside the file cache that goes first; file cache that is not known counts as used. Pure.
 
     >>> used_bytes(511, 480), used_bytes(511, None), used_bytes(None, 1)
     (31, 511, None)
     """
-    return None if current_bytes is None else max(0, current_bytes - (inactive_file_bytes or 0))
+    return None if current_bytes is None else max(0, current_bytes - (file_cache_bytes or 0))
 
 
 def least_room(limits: tuple[Limit, ...]) -> Limit | None:
@@ -82,7 +83,8 @@ def memory_limits(root: HostRoot, group: Fact[Group] | None = None) -> Fact[tupl
 def hugetlb_limits(root: HostRoot, page_bytes: int) -> Fact[tuple[Limit, ...]]:
     """Read the limits on reserved huge pages of one size, as `memory_limits`: on pages in use, and (Linux 5.7) on reserved ones.
 
-    A mapping is refused by the second, and its process killed by the first when it touches a page.
+    A mapping is refused by the second, and its process killed by the first when it touches a page. Where version 2 is mounted with
+    `memory_hugetlb_accounting`, they are memory of the group too, and its limits on memory are among those returned.
     """
     size = _size_name(page_bytes)
 
@@ -94,18 +96,32 @@ def hugetlb_limits(root: HostRoot, page_bytes: int) -> Fact[tuple[Limit, ...]]:
                 current = root.text(f"{folder}/{prefix}.{names[1]}").then(number)
                 yield Limit(path, limit, current, known(0, current.source, Confidence.DERIVED))
 
-    return _limits(root, find_group(root, "hugetlb"), "hugetlb", of)
+    found, memory = _limits(root, find_group(root, "hugetlb"), "hugetlb", of), find_group(root, "memory")
+    if found.value is None or memory.value is None or _CHARGED not in memory.value.options:
+        return found
+    beside = memory_limits(root, memory)
+    return beside if beside.value is None else known((*found.value, *beside.value), found.source)
 
 
 def _limits(root: HostRoot, group: Fact[Group], controller: str, of: _Of) -> Fact[tuple[Limit, ...]]:
     if group.value is None:
-        if group.reason == no_controller(controller):
+        without = (
+            group.reason == NO_SUCH_FILE and root.text("/proc/self/stat").is_known
+        )  # a kernel without control groups
+        if without or group.reason == no_controller(controller):
             return known((), group.source)
         return Fact(None, group.source, group.confidence, group.reason)
     found = tuple(limit for folder, path in group.value.up() for limit in of(root, group.value, folder, path))
     if controller == "memory" and group.value.version == 1:
+        found = _binding(root, group.value, found)
         found += tuple(_above(root, group.value, found))
     return known(found, group.source)
+
+
+def _binding(root: HostRoot, group: Group, seen: tuple[Limit, ...]) -> tuple[Limit, ...]:
+    """Leave out what version 1 says does not bind: before Linux 5.11 a group may have stood outside of those above (use_hierarchy 0)."""
+    least = _stat(root, next(group.up())[0], "hierarchical_memory_limit").value or 0
+    return tuple(one for one in seen if one.limit_bytes.value is None or one.limit_bytes.value >= least)
 
 
 def _memory_of(root: HostRoot, group: Group, folder: str, path: str) -> Iterator[Limit]:
@@ -117,10 +133,11 @@ def _memory_of(root: HostRoot, group: Group, folder: str, path: str) -> Iterator
 
 
 def _memory_use(root: HostRoot, folder: str, version: int) -> tuple[Fact[int], Fact[int]]:
-    used, cache = (
-        ("memory.current", "inactive_file") if version == 2 else ("memory.usage_in_bytes", "total_inactive_file")
-    )
-    return root.text(f"{folder}/{used}").then(number), _stat(root, folder, cache)
+    """What a group uses, and the file cache in it: neither tmpfs nor locked pages are in these two lines of memory.stat."""
+    used, total = ("memory.current", "") if version == 2 else ("memory.usage_in_bytes", "total_")
+    active = _stat(root, folder, f"{total}active_file").value or 0  # recordings made before it was read have none
+    cache = _stat(root, folder, f"{total}inactive_file").then(lambda inactive: inactive + active)
+    return root.text(f"{folder}/{used}").then(number), cache
 
 
 def _above(root: HostRoot, group: Group, seen: tuple[Limit, ...]) -> Iterator[Limit]:

@@ -22,6 +22,8 @@ class Group:
     mount: str
     below: tuple[str, ...]
     path: str
+    options: tuple[str, ...] = ()
+    """How the hierarchy is mounted."""
 
     def up(self) -> Iterator[tuple[str, str]]:
         """Yield (folder, kernel path) of the group and of every group above it that can be seen, from the leaf up."""
@@ -33,12 +35,15 @@ class Group:
 
 def find_group(root: HostRoot, controller: str) -> Fact[Group]:
     """Find the process's group for a controller: a version 1 hierarchy that has it, else the unified one."""
-    paths = root.text(_PROCESS).then(_paths, why_not="names no group")
+    text = root.text(_PROCESS)
+    if text.value == "":  # no hierarchy was ever mounted
+        return unknown(text.source, no_controller(controller))
+    paths = text.then(_paths, why_not="names no group")
     if paths.value is None:
         return Fact(None, paths.source, paths.confidence, paths.reason)
     version = 1 if controller in paths.value else 2
     path = paths.value.get(controller, paths.value.get(""))
-    if path is None:
+    if path is None or (version == 2 and _is_disabled(root, controller)):
         return unknown(paths.source, no_controller(controller))
     return _placed(read_mounts(root), version, controller, path)
 
@@ -67,10 +72,16 @@ def has_controller(root: HostRoot, folder: str, controller: str) -> bool | None:
     return None if controllers is None else controller in controllers.split()
 
 
+def _is_disabled(root: HostRoot, controller: str) -> bool:
+    """Whether the kernel was started without a controller (cgroup_disable=): the last word of its line in /proc/cgroups is 0 (cgroups(7))."""
+    lines = (line.split() for line in (root.text("/proc/cgroups").value or "").split("\n"))
+    return any(len(words) == 4 and (words[0], words[3]) == (controller, "0") for words in lines)
+
+
 def _paths(text: str) -> dict[str, str] | None:
     """Parse `id:controllers:path` lines; the unified hierarchy has no controllers."""
     found: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in filter(None, text.split("\n")):  # a name may hold what splitlines takes for an end
         parts = line.split(":", 2)
         if len(parts) != 3 or not parts[2].startswith("/"):
             raise ValueError(f"not a group: {line[:60]!r}")
@@ -97,5 +108,5 @@ def _placed(mounts: Fact[tuple[Mount, ...]], version: int, controller: str, path
         if ".." in below:
             reason = f"{path} is outside of the control group namespace"
             continue
-        return known(Group(version, mount.path, below, path), _PROCESS, Confidence.DERIVED)
+        return known(Group(version, mount.path, below, path, mount.options), _PROCESS, Confidence.DERIVED)
     return unknown(mounts.source, reason)

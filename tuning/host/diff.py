@@ -18,7 +18,7 @@ _LISTS = (*_KEYS, "hugetlb")
 _LEFT_ASIDE = ("/facts", "/findings")
 _MOVING = re.compile(
     r"^/nodes/[^/]+/(memory_free_bytes|memory_available_bytes|free_huge_blocks)$|/counters/|/aer/|"
-    r"^/memory/(free_bytes|available_bytes|shmem_bytes|hugetlb_free_bytes|cgroup/memory_(current|inactive_file)_bytes)$|"
+    r"^/memory/(free_bytes|available_bytes|shmem_bytes|hugetlb_free_bytes|cgroup/memory_(current|file_cache)_bytes)$|"
     r"^/devices/[^/]+/(runtime_status|link/speed_now_gt_s|config/(transactions_pending|link/speed_now_gt_s))$|"
     r"^/uplinks/[^/]+/(link/speed_now_gt_s|present_bytes_per_s)$|/hugetlb/[^/]+/free$"
 )

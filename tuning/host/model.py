@@ -116,7 +116,7 @@ class Cgroup:
     """Of memory.max and memory.high; `source` says which. Unknown with reason "no limit" where there is none."""
     memory_current_bytes: Fact[int]
     """Of the group that limits, else of the process's own."""
-    memory_inactive_file_bytes: Fact[int]
+    memory_file_cache_bytes: Fact[int]
     """File cache in it that the kernel gives back first, of the group that limits; unknown with reason "no limit" where none does."""
     memory_limited_by: Fact[str]
     cpuset_mems: Fact[tuple[int, ...]]
@@ -125,11 +125,9 @@ class Cgroup:
     @property
     def memory_used_bytes(self) -> Fact[int]:
         """`memory_current_bytes` less the file cache that goes first; all of it where that is not known."""
-        if self.memory_inactive_file_bytes.value is None:
+        if self.memory_file_cache_bytes.value is None:
             return self.memory_current_bytes
-        return derive(
-            lambda used, cache: max(0, used - cache), self.memory_current_bytes, self.memory_inactive_file_bytes
-        )
+        return derive(lambda used, cache: max(0, used - cache), self.memory_current_bytes, self.memory_file_cache_bytes)
 
     @property
     def memory_room_bytes(self) -> Fact[int]:

@@ -44,7 +44,7 @@ def read_mounts(root: HostRoot) -> Fact[tuple[Mount, ...]]:
 def _mountinfo(text: str) -> tuple[Mount, ...] | None:
     """Parse `id parent dev root path options [tags] - kind source options` (proc_pid_mountinfo(5))."""
     found = []
-    for line in text.splitlines():
+    for line in filter(None, text.split("\n")):  # a name may hold what splitlines takes for an end
         before, dash, after = line.partition(" - ")
         left, right = before.split(" "), after.split(" ")
         if not dash or len(left) < 6 or len(right) < 3:
@@ -56,7 +56,7 @@ def _mountinfo(text: str) -> tuple[Mount, ...] | None:
 
 def _mounts(text: str) -> tuple[Mount, ...] | None:
     found = []
-    for line in text.splitlines():
+    for line in filter(None, text.split("\n")):  # a name may hold what splitlines takes for an end
         words = line.split(" ")
         if len(words) < 4:
             raise ValueError(f"not a mount: {line[:60]!r}")

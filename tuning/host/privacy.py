@@ -44,7 +44,13 @@ _ADDRESS_NAMED = re.compile(r"((?:en|wl|ww|sl|ib|iw|roce|opa|usnic)x)[0-9a-f]{12
 """Names that udev (systemd.net-naming-scheme) and rdma-core (rdma_rename BY MAC, GUID) make of an address."""
 _GROUP_KINDS = frozenset({"cgroup", "cgroup2"})
 _OPEN_OPTION = re.compile(r"(?:size|huge)=[\w%]{1,24}|memory|cpuset", re.ASCII)
-_STAT_LINES = ("hierarchical_memory_limit ", "inactive_file ", "total_inactive_file ")
+_STAT_LINES = (
+    "hierarchical_memory_limit ",
+    "inactive_file ",
+    "active_file ",
+    "total_inactive_file ",
+    "total_active_file ",
+)
 _STATUS_FIELDS = frozenset({"CapEff", "Cpus_allowed_list", "Mems_allowed_list", "THP_enabled"})
 _CPU_FIELDS = frozenset({
     "processor", "vendor_id", "CPU implementer", "CPU architecture", "cpu family", "model", "model name", "cpu", "flags",

@@ -314,19 +314,26 @@ def test_a_process_confined_to_one_node_of_several_is_kept_from_it_too() -> None
 
 
 @pytest.mark.parametrize(
-    ("balancing", "online", "kind", "policy"),
+    ("balancing", "online", "kind", "policy", "words"),
     [
-        ("0\n", "0-1\n", Kind.ANONYMOUS, 0),
-        ("2\n", "0-1\n", Kind.ANONYMOUS, 0),
-        (None, "0-1\n", Kind.ANONYMOUS, 0),
-        ("1\n", "0\n", Kind.ANONYMOUS, 0),
-        ("1\n", "0-1\n", Kind.MEMFD, 0),
-        ("1\n", "0-1\n", Kind.ANONYMOUS, 3),
+        ("0\n", "0-1\n", Kind.ANONYMOUS, 0, ""),
+        ("2\n", "0-1\n", Kind.ANONYMOUS, 0, ""),
+        (
+            "3\n",
+            "0-1\n",
+            Kind.ANONYMOUS,
+            0,
+            "; automatic NUMA balancing (kernel.numa_balancing 3) samples them and may move them",
+        ),
+        (None, "0-1\n", Kind.ANONYMOUS, 0, ""),
+        ("1\n", "0\n", Kind.ANONYMOUS, 0, ""),
+        ("1\n", "0-1\n", Kind.MEMFD, 0, ""),
+        ("1\n", "0-1\n", Kind.ANONYMOUS, 3, ", by the policy of this process (interleave)"),
     ],
-    ids=["off", "tiers of memory", "no such kernel", "one node", "shared", "numactl --interleave"],
+    ids=["off", "tiers of memory", "both", "no such kernel", "one node", "shared", "numactl --interleave"],
 )
 def test_elsewhere_memory_without_a_placement_gets_no_policy(
-    balancing: str | None, online: str, kind: Kind, policy: int
+    balancing: str | None, online: str, kind: Kind, policy: int, words: str
 ) -> None:
     kernel = FakeKernel()
     kernel.thread_policy = policy
@@ -334,10 +341,8 @@ def test_elsewhere_memory_without_a_placement_gets_no_policy(
     if balancing is not None:
         kernel.files[BALANCING] = balancing
     with made(kernel, MappingSpec(kind=kind)) as mapping:
-        assert (
-            mapping.report.step("bind").text
-            == "skipped: no placement asked: pages come from where they are first touched"
-        )  # type: ignore[union-attr]
+        first_touched = "skipped: no placement asked: pages come from where they are first touched"
+        assert mapping.report.step("bind").text == first_touched + words  # type: ignore[union-attr]
     assert "bind" not in kernel.calls
 
 

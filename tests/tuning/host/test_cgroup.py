@@ -48,11 +48,11 @@ def test_the_least_room_counts_not_the_smallest_limit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [1, 2])
 def test_file_cache_that_goes_first_is_no_use(tmp_path: Path, version: int) -> None:
     found = read(tmp_path, version)
-    assert (found.memory_current_bytes.value, found.memory_inactive_file_bytes.value) == (GIB, MIB)
+    assert (found.memory_current_bytes.value, found.memory_file_cache_bytes.value) == (GIB, MIB)
     assert (found.memory_used_bytes.value, found.memory_room_bytes.value) == (GIB - MIB, GIB + MIB)
     stat = f"{GROUPS}/memory/serving/memory.stat" if version == 1 else f"{GROUPS}/serving.slice/memory.stat"
     lost = read(tmp_path / "lost", version, without=(stat,))
-    assert lost.memory_inactive_file_bytes.reason == "no such file"
+    assert lost.memory_file_cache_bytes.reason == "no such file"
     assert lost.memory_room_bytes.value == GIB  # all of the cache counts as used
 
 

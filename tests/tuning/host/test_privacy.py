@@ -93,7 +93,7 @@ def test_a_table_that_cannot_be_read_stays_one_without_its_words() -> None:
         ("/proc/version", "Linux version 6.1 (me@builder) (gcc)\n", "Linux version 6.1\n"),
         ("/proc/cpuinfo", "processor\t: 0\nphysical id\t: 7\nflags\t: lm\n\nprocessor\t: 1\n", "processor\t: 0\nflags\t: lm\n"),
         ("/sys/fs/cgroup/memory/x/memory.stat", "cache 7\nhierarchical_memory_limit 9\nrss 7\n", "hierarchical_memory_limit 9\n"),
-        ("/sys/fs/cgroup/x/memory.stat", "anon 7\ninactive_file 9\nactive_file 7\n", "inactive_file 9\n"),
+        ("/sys/fs/cgroup/x/memory.stat", "anon 7\ninactive_file 9\nactive_file 7\n", "inactive_file 9\nactive_file 7\n"),
         ("/sys/fs/cgroup/memory/x/memory.stat", "inactive_file 1\ntotal_inactive_file 9\ntotal_rss 7\n", "inactive_file 1\ntotal_inactive_file 9\n"),
         ("/proc/self/cgroup", "3:cpuset:/docker/0123456789ab\n", "3:cpuset:/docker/left-out\n"),
         ("/proc/self/cgroup", "3:name=acmebank:/\n", "3:name=left-out:/\n"),

@@ -124,7 +124,7 @@ def test_file_cache_that_goes_first_is_room_under_the_limit_and_the_group_is_nam
     cgroup = replace(
         base.cgroup,
         memory_max_bytes=known(512 * GIB, "/sys/fs/cgroup/pod/memory.high"),
-        memory_inactive_file_bytes=known(480 * GIB, "made up"),
+        memory_file_cache_bytes=known(480 * GIB, "made up"),
         memory_limited_by=known("/pod", "made up"),
     )
     found = budget_of(replace(base, cgroup=cgroup), taken_bytes=0, margin_bytes=0)

@@ -248,3 +248,9 @@ def test_a_size_that_was_tried_is_kept_with_what_it_gains_by_the_costs_that_are_
     assert kept.host_pages == before.host_pages
     own = worth_of(levels_, now, MIB, kept.host_pages).net_s_per_h
     assert kept.reason.startswith(f"a size that was tried, within its slack: {own:.3g} of ")
+    prediction.limits = Limits(5, 0, 100)
+    prediction.choice = choose(levels_, MIB, costs=first, limits=prediction.limits)
+    tried.steps[0].pages = 100
+    bounded = _choice(run, prediction, tried, now)  # type: ignore[arg-type]
+    assert (bounded.host_pages, bounded.bound) == (100, Bound.MEMORY)
+    assert "the memory ends before the curve" in bounded.reason
