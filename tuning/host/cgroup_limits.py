@@ -119,9 +119,11 @@ def _limits(root: HostRoot, group: Fact[Group], controller: str, of: _Of) -> Fac
 
 
 def _binding(root: HostRoot, group: Group, seen: tuple[Limit, ...]) -> tuple[Limit, ...]:
-    """Leave out what version 1 says does not bind: before Linux 5.11 a group may have stood outside of those above (use_hierarchy 0)."""
+    """Leave out groups above that version 1 says do not bind: before Linux 5.11 a group may have stood outside of them (use_hierarchy 0)."""
     least = _stat(root, next(group.up())[0], "hierarchical_memory_limit").value or 0
-    return tuple(one for one in seen if one.limit_bytes.value is None or one.limit_bytes.value >= least)
+    return tuple(
+        one for one in seen if one.path == group.path or one.limit_bytes.value is None or one.limit_bytes.value >= least
+    )
 
 
 def _memory_of(root: HostRoot, group: Group, folder: str, path: str) -> Iterator[Limit]:
