@@ -91,7 +91,7 @@ def pool_reasons(probe: PoolProbe) -> dict[str, str]:
         "not_registered": "all pools were registered",
         "register_s": probe.not_registered or "no sample",
         "unregister_s": probe.not_registered or "no sample",
-        "huge_share": "smaps does not tell it: the reasons of the row say why",
+        "huge_share": "smaps does not tell it: the notes of the row say why",
         "/make": "no pool of anonymous memory in huge pages was made",
         "expected": "no range is known for it: the ranges are of 1 GiB or more, registered for an accelerator",
     }
@@ -144,7 +144,7 @@ def _of_case(probe: PoolProbe, row: PoolRow) -> list[Measure]:
     wanted = None
     if shares:
         wanted = Expected(0.99, 1.0, _SOURCE) if row.case.spec.huge else Expected(0.0, 0.0, _SOURCE)
-    missing = "smaps does not tell it: the reasons of the row say why" if samples else why
+    missing = "smaps does not tell it: the notes of the row say why" if samples else why
     found.append(measure(name, "huge_share", shares, expected=wanted, reason=short if shares else missing))
     times = probe.times_faster(row)
     if times is not None and probe.baseline.total_s is not None:

@@ -21,7 +21,8 @@ def bind_step(calls: MemoryCalls, address: int, mapped_bytes: int, spec: Mapping
     """Set the policy of the range and read it back; a refusal is a result."""
     placed = spec.placed
     if placed is None:
-        reason = f"no placement asked: pages come from where they are first touched{_kept_there(calls, address, mapped_bytes, spec)}"
+        kept = _kept_from_balancing(calls, address, mapped_bytes, spec)
+        reason = f"no placement asked: pages come from where they are first touched{kept}"
         return Step("bind", StepState.SKIPPED, f"skipped: {reason}", reason)
     outside = sorted(set(placed.nodes) - set(usable_nodes(calls)))
     if outside:
@@ -55,7 +56,7 @@ def bind_step(calls: MemoryCalls, address: int, mapped_bytes: int, spec: Mapping
     return Step("bind", StepState.DONE, text, n_bytes=mapped_bytes)
 
 
-def _kept_there(calls: MemoryCalls, address: int, mapped_bytes: int, spec: MappingSpec) -> str:
+def _kept_from_balancing(calls: MemoryCalls, address: int, mapped_bytes: int, spec: MappingSpec) -> str:
     """Keep automatic NUMA balancing away from private memory, and say so; empty where it does not run or a policy keeps it away.
 
     It samples pages by unmapping them, which delays whoever touches them, moves them, and hides them from smaps

@@ -15,14 +15,14 @@ __all__ = ["NO_LIMIT", "read_cgroup"]
 def read_cgroup(root: HostRoot) -> Cgroup:
     """Read the limits that bind this process. Changes nothing; never raises for odd files."""
     memory = find_group(root, "memory")
-    limit, current, inactive_file, limited_by = _memory(root, memory)
+    limit, current, file_cache, limited_by = _memory(root, memory)
     cpuset = find_cpuset(root)
     return Cgroup(
         version=memory.then(lambda group: group.version),
         path=memory.then(lambda group: group.path),
         memory_max_bytes=limit,
         memory_current_bytes=current,
-        memory_file_cache_bytes=inactive_file,
+        memory_file_cache_bytes=file_cache,
         memory_limited_by=limited_by,
         cpuset_mems=_cpuset(root, cpuset, ("cpuset.mems.effective",), ("cpuset.effective_mems", "cpuset.mems", "mems")),
         cpuset_cpus=_cpuset(root, cpuset, ("cpuset.cpus.effective",), ("cpuset.effective_cpus", "cpuset.cpus", "cpus")),

@@ -105,9 +105,8 @@ def hugetlb_limits(root: HostRoot, page_bytes: int) -> Fact[tuple[Limit, ...]]:
 
 def _limits(root: HostRoot, group: Fact[Group], controller: str, of: _Of) -> Fact[tuple[Limit, ...]]:
     if group.value is None:
-        without = (
-            group.reason == NO_SUCH_FILE and root.text("/proc/self/stat").is_known
-        )  # a kernel without control groups
+        # without its file, although this is a live process's /proc: a kernel without control groups
+        without = group.reason == NO_SUCH_FILE and root.text("/proc/self/stat").is_known
         if without or group.reason == no_controller(controller):
             return known((), group.source)
         return Fact(None, group.source, group.confidence, group.reason)
@@ -128,10 +127,13 @@ def _binding(root: HostRoot, group: Group, seen: tuple[Limit, ...]) -> tuple[Lim
 
 def _memory_of(root: HostRoot, group: Group, folder: str, path: str) -> Iterator[Limit]:
     names = ("memory.high", "memory.max") if group.version == 2 else ("memory.limit_in_bytes",)
-    for name in names:
-        limit = _limit(root, f"{folder}/{name}", group.version, folder, "memory", must=name != "memory.high")
-        if limit.reason != NO_LIMIT:
-            yield Limit(path, limit, *_memory_use(root, folder, group.version))
+    limits = [
+        _limit(root, f"{folder}/{name}", group.version, folder, "memory", must=name != "memory.high") for name in names
+    ]
+    bound = [limit for limit in limits if limit.reason != NO_LIMIT]
+    if bound:
+        use = _memory_use(root, folder, group.version)  # read once, so that both limits are held against the same
+        yield from (Limit(path, limit, *use) for limit in bound)
 
 
 def _memory_use(root: HostRoot, folder: str, version: int) -> tuple[Fact[int], Fact[int]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import gc
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 from fake_memory import MIB, FakeDriver, FakeKernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_mapping import SPREAD, made
 
 from hicachectl.errors import (
     CapacityError,
@@ -23,32 +23,19 @@ from hicachectl.errors import (
     UsageError,
     Vanished,
 )
-from hicachectl.linux_calls import MADV_HUGEPAGE
 from hicachectl.runtime.memory.faults import Fault, FaultyRegistrar, with_fault
 from hicachectl.runtime.memory.kinds import Kind
 from hicachectl.runtime.memory.live import LiveRegistrations
-from hicachectl.runtime.memory.mapping import Mapping, map_memory, reserve
+from hicachectl.runtime.memory.mapping import map_memory, reserve
 from hicachectl.runtime.memory.placement_modes import Placed, PlacementMode
 from hicachectl.runtime.memory.preflight import require_pool
 from hicachectl.runtime.memory.refusals import not_obtained
-from hicachectl.runtime.memory.register import NoRegistrar, Refusal, Registrar
+from hicachectl.runtime.memory.register import NoRegistrar, Refusal
 from hicachectl.runtime.memory.spec import MappingSpec
 from hicachectl.runtime.memory.steps import StepState
 from hicachectl.runtime.memory.syscalls import PoolCalls
 
 ORDER = ["reserve", "bind", "advise", "populate", "verify", "register"]
-SPREAD = Placed(PlacementMode.INTERLEAVE, (0, 1))
-
-
-def made(
-    kernel: FakeKernel,
-    spec: MappingSpec = MappingSpec(),  # noqa: B008
-    registrar: Registrar | NoRegistrar = NoRegistrar("none here"),  # noqa: B008
-    live: LiveRegistrations | None = None,
-    n_bytes: int = 5 * MIB,
-) -> Mapping:
-    live = live or LiveRegistrations(at_exit=False)
-    return map_memory(n_bytes, spec, registrar=registrar, calls=kernel, clock=lambda: 0.0, live=live)
 
 
 def test_a_reserved_range_is_zeroed_writable_and_starts_on_a_huge_page() -> None:
@@ -165,187 +152,6 @@ def test_the_kernel_is_asked_in_the_order_of_the_contract() -> None:
     assert not driver.registered
 
 
-@pytest.mark.parametrize(
-    ("number", "named"),
-    [(errno.EPERM, "CAP_SYS_NICE"), (errno.EINVAL, "cpuset"), (errno.ENOSYS, "ENOSYS")],
-)
-def test_a_refused_policy_is_in_the_report_with_its_reason(number: int, named: str) -> None:
-    def refuse(call: str) -> None:
-        if call == "bind":
-            raise OSError(number, os.strerror(number), "mbind")
-
-    with made(FakeKernel(refuse), MappingSpec(placed=SPREAD)) as mapping:
-        step = mapping.report.step("bind")
-        assert step is not None
-        assert step.state is StepState.REFUSED
-        assert step.reason is not None
-        assert step.reason.startswith("policy not applied: mbind")
-        assert named in step.reason
-        assert mapping.report.placement is None
-
-
-WEIGHTED = "/sys/kernel/mm/mempolicy/weighted_interleave"
-
-
-def test_weights_of_the_kernel_are_told_and_others_than_wanted_are_said_with_both() -> None:
-    kernel = FakeKernel()
-    kernel.files |= {f"{WEIGHTED}/node0": "3\n", f"{WEIGHTED}/node1": "1\n"}
-    for weights, state in (
-        ((), StepState.DONE),
-        (((0, 3), (1, 1)), StepState.DONE),
-        (((0, 1), (1, 1)), StepState.PARTLY),
-    ):
-        with made(kernel, MappingSpec(placed=Placed(PlacementMode.WEIGHTED, (0, 1), weights))) as mapping:
-            step = mapping.report.step("bind")
-            assert step is not None
-            assert step.state is state
-            assert "weights 0=3,1=1" in step.text
-            if state is StepState.PARTLY:
-                assert "are 0=3,1=1, not 0=1,1=1" in str(step.reason)
-
-
-def test_pages_that_lie_unevenly_on_the_nodes_of_a_spread_pool_are_told() -> None:
-    class OneSided(FakeKernel):
-        def nodes_of(self, addresses: Sequence[int]) -> list[int]:
-            return [0 if i % 4 else 1 for i in range(len(addresses))]
-
-    large = 2 * 32 * 2 * MIB
-    for placed, kernel_weights in ((SPREAD, {}), (Placed(PlacementMode.WEIGHTED, (0, 1)), {0: 1, 1: 1})):
-        kernel = OneSided()
-        kernel.files |= {f"{WEIGHTED}/node{node}": f"{weight}\n" for node, weight in kernel_weights.items()}
-        with made(kernel, MappingSpec(placed=placed), n_bytes=large) as mapping:
-            step = mapping.report.step("verify")
-            assert step is not None
-            assert "node 0 has 75 % of the sampled pages, not 50 %" in str(step.reason)
-    kernel = OneSided()
-    kernel.files |= {f"{WEIGHTED}/node0": "3\n", f"{WEIGHTED}/node1": "1\n"}
-    with made(kernel, MappingSpec(placed=Placed(PlacementMode.WEIGHTED, (0, 1))), n_bytes=large) as mapping:
-        assert mapping.report.step("verify").reason is None  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize(
-    ("answer", "words", "state"),
-    [
-        (errno.EFAULT, "huge pages not known, 5.0 MiB in memory; pages: node 1 1280", StepState.PARTLY),
-        (errno.ENOENT, "100 % in huge pages, 5.0 MiB in memory; pages: node 1 1280", StepState.DONE),
-    ],
-    ids=["huge", "small"],
-)
-def test_pages_hidden_while_they_are_sampled_are_counted_by_numa_maps_and_not_moved(
-    answer: int, words: str, state: StepState
-) -> None:
-    kernel = FakeKernel()
-    kernel.hidden = answer
-    with made(kernel, MappingSpec(n_threads=1)) as mapping:
-        step = mapping.report.step("verify")
-        assert step is not None and (step.text, step.state) == (words, state), step
-        assert ("leaves out pages that automatic NUMA balancing samples" in str(step.reason)) is (
-            answer == errno.EFAULT
-        )
-        assert mapping.report.resident_bytes == mapping.report.mapped_bytes
-        assert mapping.report.pages_by_node == {1: 1280}
-    looked = kernel.calls.index("read /proc/self/smaps")
-    assert "populate" not in kernel.calls[looked:], "a fault moves the page it brings back"
-
-
-@pytest.mark.parametrize("kind", [Kind.ANONYMOUS, Kind.MEMFD])
-@pytest.mark.parametrize("text", ["", None], ids=["not in it", "no such file"])
-def test_pages_that_nothing_tells_of_are_told_as_that(kind: Kind, text: str | None) -> None:
-    def refuse(call: str) -> None:
-        if call == "read /proc/self/numa_maps" and text is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), call)
-
-    kernel = FakeKernel(refuse)
-    kernel.files["/proc/self/numa_maps"] = text or ""
-    for kernel.hidden, reason in (
-        (errno.EFAULT, "0 B of 5.0 MiB are in memory; nodes not known: move_pages of one page: EFAULT"),
-        (errno.ENOENT, "nodes not known: move_pages has none of 256 sampled pages (ENOENT)"),
-    ):
-        with made(kernel, MappingSpec(kind=kind, n_threads=1)) as mapping:
-            step = mapping.report.step("verify")
-            assert step is not None and step.state is StepState.PARTLY
-            assert str(step.reason).startswith(reason) or str(step.reason).endswith(reason), step
-
-
-def test_pages_swapped_out_are_not_in_memory_and_not_brought_back_to_look_better() -> None:
-    class Swapped(FakeKernel):
-        def _smaps(self, at: int, n_bytes: int) -> str:
-            half = self.populated[at] >> 11
-            return f"{at:x}-{at + n_bytes:x} rw-p 00000000 00:00 0 \nRss: {half} kB\nAnonHugePages: {half} kB\nSwap: {half} kB\n"
-
-    with made(Swapped(), MappingSpec(n_threads=1)) as mapping:
-        assert "2.5 MiB of 5.0 MiB are in memory" in str(mapping.report.step("verify").reason)  # type: ignore[union-attr]
-        assert mapping.report.huge_share == 1.0
-
-
-BALANCING = "/proc/sys/kernel/numa_balancing"
-
-
-def test_memory_without_a_placement_is_kept_from_numa_balancing_where_that_runs() -> None:
-    kernel = FakeKernel()
-    kernel.files[BALANCING] = "1\n"
-    with made(kernel) as mapping:
-        step = mapping.report.step("bind")
-        assert (
-            step is not None
-            and step.state is StepState.SKIPPED
-            and step.text.endswith("and policy local keeps automatic NUMA balancing from moving them")
-        )
-        assert list(kernel.policies.values()) == [(4, ())]
-        assert mapping.report.placement is None
-
-
-def test_numa_balancing_that_cannot_be_kept_away_is_told() -> None:
-    def refuse(call: str) -> None:
-        if call == "bind":
-            raise OSError(errno.EPERM, os.strerror(errno.EPERM), "mbind")
-
-    kernel = FakeKernel(refuse)
-    kernel.files[BALANCING] = "1\n"
-    with made(kernel) as mapping:
-        assert "samples them and may move them (mbind: EPERM" in str(mapping.report.step("bind").reason)  # type: ignore[union-attr]
-
-
-def test_a_process_confined_to_one_node_of_several_is_kept_from_it_too() -> None:
-    kernel = FakeKernel()
-    kernel.files |= {BALANCING: "1\n", "/proc/self/status": "Mems_allowed_list:\t0\n"}
-    with made(kernel):
-        assert list(kernel.policies.values()) == [(4, ())]
-
-
-@pytest.mark.parametrize(
-    ("balancing", "online", "kind", "policy", "words"),
-    [
-        ("0\n", "0-1\n", Kind.ANONYMOUS, 0, ""),
-        ("2\n", "0-1\n", Kind.ANONYMOUS, 0, ""),
-        (
-            "3\n",
-            "0-1\n",
-            Kind.ANONYMOUS,
-            0,
-            "; automatic NUMA balancing (kernel.numa_balancing 3) samples them and may move them",
-        ),
-        (None, "0-1\n", Kind.ANONYMOUS, 0, ""),
-        ("1\n", "0\n", Kind.ANONYMOUS, 0, ""),
-        ("1\n", "0-1\n", Kind.MEMFD, 0, ""),
-        ("1\n", "0-1\n", Kind.ANONYMOUS, 3, ", by the policy of this process (interleave)"),
-    ],
-    ids=["off", "tiers of memory", "both", "no such kernel", "one node", "shared", "numactl --interleave"],
-)
-def test_elsewhere_memory_without_a_placement_gets_no_policy(
-    balancing: str | None, online: str, kind: Kind, policy: int, words: str
-) -> None:
-    kernel = FakeKernel()
-    kernel.thread_policy = policy
-    kernel.files["/sys/devices/system/node/online"] = online
-    if balancing is not None:
-        kernel.files[BALANCING] = balancing
-    with made(kernel, MappingSpec(kind=kind)) as mapping:
-        first_touched = "skipped: no placement asked: pages come from where they are first touched"
-        assert mapping.report.step("bind").text == first_touched + words  # type: ignore[union-attr]
-    assert "bind" not in kernel.calls
-
-
 def test_every_step_says_what_was_asked_of_it() -> None:
     spec = MappingSpec(placed=SPREAD, n_threads=2, largest_registration_bytes=2 * MIB, must_register=True)
     with made(FakeKernel(), spec, FakeDriver()) as mapping:
@@ -357,122 +163,6 @@ def test_every_step_says_what_was_asked_of_it() -> None:
             "huge pages, interleave on nodes 0, 1",
             "all of it or an error, in chunks of at most 2.0 MiB",
         ]
-
-
-def test_a_policy_that_reads_back_otherwise_is_not_done() -> None:
-    class Liar(FakeKernel):
-        def policy_of(self, address: int) -> tuple[int, tuple[int, ...]]:
-            return 0, ()
-
-    with made(Liar(), MappingSpec(placed=SPREAD)) as mapping:
-        step = mapping.steps[1]
-        assert step.state is StepState.PARTLY
-        assert "default" in (step.reason or "")
-
-
-def test_a_node_outside_the_cpuset_never_reaches_the_kernel() -> None:
-    kernel = FakeKernel()
-    with made(kernel, MappingSpec(placed=Placed(PlacementMode.LOCAL, (5,)))) as mapping:
-        assert mapping.steps[1].reason == (
-            "policy not applied: nodes [5] are not both online and allowed to this process ([0, 1] are)"
-        )
-    assert "bind" not in kernel.calls
-
-
-def test_small_pages_are_told_with_the_setting_that_governs_them() -> None:
-    with made(FakeKernel(huge=False), MappingSpec(kind=Kind.MEMFD)) as mapping:
-        step = mapping.report.step("verify")
-        assert step is not None
-        assert step.state is StepState.PARTLY
-        assert step.reason == "0 % in huge pages: transparent_hugepage/shmem_enabled is never"
-        assert mapping.report.huge_share == 0.0
-
-
-def test_the_tail_that_no_huge_page_fits_into_is_no_fault_of_a_setting() -> None:
-    class Whole(FakeKernel):  # what a kernel does: whole huge pages alone
-        def _smaps(self, at: int, n_bytes: int) -> str:
-            text = super()._smaps(at, n_bytes)
-            whole = self.populated[at] // (2 * MIB) * 2048
-            return text.replace(f"AnonHugePages: {self.populated[at] >> 10} kB", f"AnonHugePages: {whole} kB")
-
-    with made(Whole(), n_bytes=8704 << 10) as mapping:
-        step = mapping.report.step("verify")
-        assert step is not None
-        assert step.state is StepState.DONE
-        assert step.reason == "94 % in huge pages: the last 512.0 KiB are less than a huge page of 2.0 MiB"
-
-
-@pytest.mark.parametrize("kind", [Kind.ANONYMOUS, Kind.MEMFD])
-def test_a_process_that_may_have_no_huge_pages_is_told_so_and_not_that_none_were_free(kind: Kind) -> None:
-    kernel = FakeKernel(huge=False)
-    kernel.files["/proc/self/status"] += "THP_enabled:\t0\n"
-    with made(kernel, MappingSpec(kind=kind)) as mapping:
-        assert mapping.report.step("verify").reason == (  # type: ignore[union-attr]
-            "0 % in huge pages: huge pages are switched off for this process (THP_enabled 0 in /proc/self/status: prctl PR_SET_THP_DISABLE)"
-        )
-
-
-def test_a_kernel_without_huge_pages_is_not_a_process_that_may_have_none() -> None:
-    kernel = FakeKernel(huge=False)
-    kernel.files["/proc/self/status"] += "THP_enabled:\t0\n"
-    del kernel.files["/sys/kernel/mm/transparent_hugepage/enabled"]
-    with made(kernel) as mapping:
-        assert "enabled cannot be read" in str(mapping.report.step("verify").reason)  # type: ignore[union-attr]
-
-
-def test_the_counter_named_is_the_one_that_counts_memory_of_that_kind() -> None:
-    kernel = FakeKernel(huge=False)
-    kernel.files["/sys/kernel/mm/transparent_hugepage/shmem_enabled"] = "always within_size [advise] never deny force\n"
-    for kind, counter in ((Kind.ANONYMOUS, "(thp_fault_fallback of"), (Kind.MEMFD, "(thp_file_fallback of")):
-        with made(kernel, MappingSpec(kind=kind)) as mapping:
-            assert counter in str(mapping.report.step("verify").reason)  # type: ignore[union-attr]
-
-
-def test_a_setting_that_gives_advised_memory_huge_pages_is_no_cause() -> None:
-    kernel = FakeKernel(huge=False)
-    with made(kernel) as mapping:
-        step = mapping.report.step("verify")
-        assert step is not None
-        assert step.reason is not None
-        assert "too few free huge pages" in step.reason
-    kernel.files["/sys/kernel/mm/transparent_hugepage/enabled"] = "always madvise [never]\n"
-    with made(kernel) as mapping:
-        step = mapping.report.step("verify")
-        assert step is not None
-        assert step.reason == "0 % in huge pages: transparent_hugepage/enabled is never"
-
-
-def test_refused_advice_is_named_before_the_setting() -> None:
-    def refuse(call: str) -> None:
-        if call == f"advise {MADV_HUGEPAGE}":
-            raise OSError(errno.EINVAL, "Invalid argument")
-
-    with made(FakeKernel(refuse)) as mapping:
-        step = mapping.report.step("verify")
-        assert step is not None
-        assert (
-            step.reason == "0 % in huge pages: MADV_HUGEPAGE was not given, and transparent_hugepage/enabled is madvise"
-        )
-
-
-def test_a_page_size_that_is_off_is_the_cause() -> None:
-    kernel = FakeKernel(huge=False)
-    kernel.files["/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled"] = "always inherit madvise [never]\n"
-    with made(kernel) as mapping:
-        step = mapping.report.step("verify")
-        assert step is not None
-        assert step.reason == "0 % in huge pages: transparent_hugepage/hugepages-2048kB/enabled is never"
-
-
-def test_pages_on_other_nodes_than_asked_are_told() -> None:
-    class Elsewhere(FakeKernel):
-        def nodes_of(self, addresses: object) -> list[int]:
-            return [0, 0, 0, 1]
-
-    with made(Elsewhere(), MappingSpec(placed=Placed(PlacementMode.LOCAL, (0,)))) as mapping:
-        step = mapping.report.step("verify")
-        assert step is not None
-        assert step.reason == "1 of 4 sampled pages lie outside nodes [0]"
 
 
 def test_a_hugetlb_pool_that_is_too_small_is_refused_with_the_arithmetic() -> None:
@@ -522,55 +212,6 @@ def test_a_driver_that_does_not_come_up_is_a_refused_registration() -> None:
     with made(FakeKernel(), MappingSpec(), driver) as mapping:
         assert mapping.steps[-1].state is StepState.REFUSED
     assert [call for call, _ in driver.log] == ["prepare"]
-
-
-def with_free(mib_by_node: dict[int, int]) -> FakeKernel:
-    kernel = FakeKernel()
-    for node, mib in mib_by_node.items():
-        kernel.files[f"/sys/devices/system/node/node{node}/meminfo"] = f"Node {node} MemFree: {mib << 10} kB\n"
-    return kernel
-
-
-def test_memory_bound_to_nodes_without_room_is_refused_before_a_page_is_touched() -> None:
-    kernel = with_free({0: 9, 1: 2})
-    with made(kernel, MappingSpec(placed=Placed(PlacementMode.LOCAL, (0,)))):
-        pass
-    kernel.calls.clear()
-    with pytest.raises(CapacityError, match="which have room for 2") as caught:
-        made(kernel, MappingSpec(placed=Placed(PlacementMode.LOCAL, (1,))))
-    assert caught.value.why == "no other node may be used"
-    assert "populate" not in kernel.calls
-    assert kernel.holds_nothing
-
-
-@pytest.mark.parametrize("mode", [PlacementMode.SOCKET, PlacementMode.INTERLEAVE])
-def test_an_interleaved_pool_that_other_nodes_would_have_to_help_is_refused_with_that_reason(
-    mode: PlacementMode,
-) -> None:
-    kernel = with_free({0: 9, 1: 2})
-    with pytest.raises(CapacityError, match="which have room for 4") as caught:
-        made(kernel, MappingSpec(placed=Placed(mode, (0, 1))))
-    assert "node 1 is full first: the kernel would take what it lacks from other nodes" in (caught.value.why or "")
-    assert "populate" not in kernel.calls
-    assert kernel.holds_nothing
-
-
-@pytest.mark.parametrize(("weights", "refused"), [((3, 1), False), ((1, 1), True), ((1, None), False), ((0, 1), False)])
-def test_weighted_memory_is_refused_by_the_kernels_weights_as_far_as_they_are_known(
-    weights: tuple[int | None, int | None], refused: bool
-) -> None:
-    kernel = with_free({0: 9, 1: 2})
-    for node, weight in enumerate(weights):
-        if weight is not None:
-            kernel.files[f"/sys/kernel/mm/mempolicy/weighted_interleave/node{node}"] = f"{weight}\n"
-    spec = MappingSpec(placed=Placed(PlacementMode.WEIGHTED, (0, 1)))
-    if refused:
-        with pytest.raises(CapacityError, match="node 1 is full first"):
-            made(kernel, spec)
-        return
-    with made(kernel, spec) as mapping:
-        assert "populate" in kernel.calls
-        assert mapping.report.step("bind") is not None
 
 
 @pytest.mark.parametrize("fault", Fault)
