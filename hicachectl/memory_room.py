@@ -83,7 +83,7 @@ def cgroup_headroom(root: Path = Path("/")) -> int | None:
 def tightest_group(root: Path = Path("/")) -> GroupLimit | None:
     """Return the control group that leaves this process the least room, of its own and all above it; None where no limit was found.
 
-    File cache that the kernel gives back first does not count as used, as in the working set of Kubernetes.
+    File cache, which the kernel gives back before it kills, does not count as used (docs/facts.md#cgroup-room).
     """
     return _least(memory_limits(HostRoot(root)))[0]
 

@@ -56,15 +56,14 @@ def test_topo_works_where_torch_numpy_and_the_rest_cannot_be_imported(hosts: Pat
         assert ran.returncode == 0, ran.stderr
 
 
-def test_topo_takes_less_than_a_second_of_the_processor() -> None:
-    """0.3 s on an idle core of the machine it was written on, more where other work takes its caches."""
+def test_topo_takes_less_than_0_4_s_of_the_processor() -> None:
     times = []
     for _ in range(9):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(command_line("topo"), env=QUIET, capture_output=True, timeout=60, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-        if times[-1] < 1.0:
+        if times[-1] < 0.4:
             return
     pytest.fail(f"slower each time: {times}")
 
