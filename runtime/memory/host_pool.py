@@ -125,7 +125,7 @@ class HostPool:
 
     def placement(self) -> Placement:
         """Say on which NUMA nodes the pool's pages lie, from a sample, as the kernel reports it."""
-        return sample_placement(self.array.ctypes.data, self.n_bytes)
+        return sample_placement(self.array.ctypes.data, self.n_bytes, alone=True)
 
     @property
     def n_bytes(self) -> int:

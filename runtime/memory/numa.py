@@ -210,16 +210,17 @@ def nodes_of_mapping(numa_maps: str, address: int, n_bytes: int) -> dict[int, in
     return dict(sorted(found.items()))
 
 
-def sample_placement(address: int, n_bytes: int, *, samples: int = 256) -> Placement:
+def sample_placement(address: int, n_bytes: int, *, samples: int = 256, alone: bool = False) -> Placement:
     """Say on which nodes a range lies, from up to `samples` pages spread over it. Reads nothing of the memory itself.
 
-    Of a whole mapping with pages that move_pages does not tell (docs/facts.md#hidden-pages) all pages are counted, by numa_maps.
+    `alone`: the range is a whole mapping that the kernel joins with no neighbour. Where move_pages does not tell pages of such a one
+    (docs/facts.md#hidden-pages), all of them are counted, by numa_maps.
     """
     nodes, reason = page_nodes(sampled_addresses(address, n_bytes, samples))
     counts = Counter(nodes)
     untouched = sum(n for node, n in counts.items() if node < 0)
     by_node = {node: n for node, n in sorted(counts.items()) if node >= 0}
-    if untouched:
+    if untouched and alone:
         try:
             on_nodes = nodes_of_mapping(
                 Path("/proc/self/numa_maps").read_text(encoding="ascii", errors="replace"), address, n_bytes
